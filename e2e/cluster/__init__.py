@@ -1,0 +1,1 @@
+"""The embedded one-node Kubernetes for demo and tests: `python -m cluster`."""
