@@ -1,0 +1,126 @@
+"""A thin, typed kubectl: JSON in, JSON out, waits on conditions with a deadline."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import yaml
+
+Object = dict[str, Any]
+T = TypeVar("T")
+
+
+class KubectlError(RuntimeError):
+    """kubectl ended with an error; the message is its standard error."""
+
+
+class Timeout(RuntimeError):
+    """A condition did not come true before its deadline; the message says what was last seen."""
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    """kubectl bound to one kubeconfig and one namespace."""
+
+    binary: str
+    kubeconfig: str
+    namespace: str = "default"
+
+    def run(self, *args: str, stdin: str | None = None, timeout: float = 120) -> str:
+        """Run one command and return its standard output; raise KubectlError with its error text."""
+        command = [self.binary, "--kubeconfig", self.kubeconfig, "-n", self.namespace, *args]
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False
+        )
+        if done.returncode:
+            raise KubectlError(f"kubectl {' '.join(args)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def get(self, kind: str, name: str) -> Object | None:
+        """One object, or None when it is absent."""
+        out = self.run("get", kind, name, "-o", "json", "--ignore-not-found")
+        return json.loads(out) if out.strip() else None
+
+    def list(self, kind: str, selector: str = "") -> list[Object]:
+        """All objects of a kind in the namespace that match the label selector."""
+        args = ["get", kind, "-o", "json"] + (["-l", selector] if selector else [])
+        items: list[Object] = json.loads(self.run(*args))["items"]
+        return items
+
+    def apply(self, *objects: Object) -> None:
+        """Server-side apply, as a GitOps tool would."""
+        text = "---\n".join(yaml.safe_dump(obj) for obj in objects)
+        self.run("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+
+    def apply_file(self, path: str) -> None:
+        """`kubectl apply -f`, as the README tells a user."""
+        self.run("apply", "-f", path)
+
+    def patch(self, kind: str, name: str, patch: Object) -> None:
+        """JSON merge patch."""
+        self.run("patch", kind, name, "--type=merge", "-p", json.dumps(patch))
+
+    def delete(self, kind: str, name: str, *, wait: bool = True) -> None:
+        """Delete one object; absent is fine."""
+        self.run("delete", kind, name, "--ignore-not-found", f"--wait={str(wait).lower()}", timeout=300)
+
+    def exec(
+        self,
+        pod: str,
+        *command: str,
+        container: str | None = None,
+        stdin: str | None = None,
+        timeout: float = 120,
+    ) -> str:
+        """Run a command in a pod; standard input is sent when given."""
+        args = ["exec", pod] + (["-i"] if stdin is not None else [])
+        args += (["-c", container] if container else []) + ["--", *command]
+        return self.run(*args, stdin=stdin, timeout=timeout)
+
+
+def wait_for(
+    what: str,
+    probe: Callable[[], T | None],
+    *,
+    timeout: float,
+    every: float = 0.5,
+    progress: Callable[[float], None] | None = None,
+) -> T:
+    """Ask `probe` until it returns something true; raise Timeout after `timeout` seconds.
+
+    Errors of kubectl count as "not yet" (the apiserver may be restarting); the last one is in the message.
+    """
+    start = time.monotonic()
+    last: object = None
+    while True:
+        try:
+            last = probe()
+        except KubectlError as error:
+            last = error
+        if last and not isinstance(last, KubectlError):
+            return last  # type: ignore[return-value]
+        elapsed = time.monotonic() - start
+        if elapsed > timeout:
+            raise Timeout(f"{what}: not within {timeout:.0f} s; last seen: {last}")
+        if progress:
+            progress(elapsed)
+        time.sleep(every)
+
+
+def condition(obj: Object | None, type_: str) -> Object | None:
+    """The condition of that type in an object's status, or None."""
+    conditions: Sequence[Object] = ((obj or {}).get("status") or {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] == type_), None)
+
+
+def is_true(obj: Object | None, type_: str) -> bool:
+    """Whether the condition is True for the object's current generation."""
+    found = condition(obj, type_)
+    if obj is None or found is None or found["status"] != "True":
+        return False
+    return bool(found.get("observedGeneration") == obj["metadata"]["generation"])
