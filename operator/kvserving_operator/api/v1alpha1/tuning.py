@@ -1,0 +1,20 @@
+"""``spec.tuning``: how the operator turns the knobs of the cache at run time."""
+
+from pydantic import Field
+
+from kvserving_operator.api.types import APIModel, Duration
+from kvserving_operator.api.v1alpha1.autoscaling import AutomationMode
+
+
+class TuningSpec(APIModel):
+    """The tuner."""
+
+    mode: AutomationMode = Field(
+        default=AutomationMode.OFF,
+        description="Off stops all knobs, Recommend writes status and events only, Apply turns "
+        'them. A value pinned in kvCache wins over it. Quote "Off": YAML 1.1 reads the bare word '
+        "as false. Default Off.",
+    )
+    interval: Duration = Field(
+        default="60s", description="Time between two looks at the measurements. Default 60s."
+    )
