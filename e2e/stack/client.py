@@ -1,4 +1,4 @@
-"""A client pod and the questions it asks: completions through a Service, metrics inside an engine, open ports."""
+"""A client pod and what it asks: completions, an engine's own metrics, open ports."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 from stack.kubectl import Kubectl, Object, wait_for
 
 ASK = Path(__file__).with_name("ask.py").read_text()
-METRICS = (
-    "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8000/metrics', timeout=30).read().decode())"
-)
+METRICS = """
+from urllib.request import urlopen
+print(urlopen("http://127.0.0.1:8000/metrics", timeout=30).read().decode())
+"""
 TCP = """
 import socket, sys
 for target in sys.argv[1:]:
@@ -29,7 +30,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz "
 
 @dataclass(frozen=True)
 class Answer:
-    """One completion: HTTP status, text, the response id (holds the serving pods' addresses) and usage."""
+    """One completion; its id holds the serving pods' addresses (vllm-router rewrites it)."""
 
     status: int
     text: str
@@ -92,12 +93,16 @@ class Client:
         kubectl.apply(client_pod(name, image))
         wait_for(
             f"pod {name} running",
-            lambda: ((kubectl.get("pod", name) or {}).get("status") or {}).get("phase") == "Running",
+            lambda: (
+                ((kubectl.get("pod", name) or {}).get("status") or {}).get("phase") == "Running"
+            ),
             timeout=120,
         )
         return cls(kubectl, name)
 
-    def complete(self, url: str, prompt: str, *, model: str, tokens: int = 40, **more: Any) -> Answer:
+    def complete(
+        self, url: str, prompt: str, *, model: str, tokens: int = 40, **more: Any
+    ) -> Answer:
         """One greedy completion of exactly `tokens` tokens."""
         body = {"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0}
         body |= {"ignore_eos": True} | more

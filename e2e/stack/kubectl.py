@@ -19,7 +19,7 @@ class KubectlError(RuntimeError):
     """kubectl ended with an error; the message is its standard error."""
 
 
-class Timeout(RuntimeError):
+class NotInTimeError(RuntimeError):
     """A condition did not come true before its deadline; the message says what was last seen."""
 
 
@@ -32,7 +32,7 @@ class Kubectl:
     namespace: str = "default"
 
     def run(self, *args: str, stdin: str | None = None, timeout: float = 120) -> str:
-        """Run one command and return its standard output; raise KubectlError with its error text."""
+        """Run one command, return its standard output; raise KubectlError with its error text."""
         command = [self.binary, "--kubeconfig", self.kubeconfig, "-n", self.namespace, *args]
         done = subprocess.run(
             command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False
@@ -67,7 +67,9 @@ class Kubectl:
 
     def delete(self, kind: str, name: str, *, wait: bool = True) -> None:
         """Delete one object; absent is fine."""
-        self.run("delete", kind, name, "--ignore-not-found", f"--wait={str(wait).lower()}", timeout=300)
+        self.run(
+            "delete", kind, name, "--ignore-not-found", f"--wait={str(wait).lower()}", timeout=300
+        )
 
     def exec(
         self,
@@ -91,9 +93,9 @@ def wait_for(
     every: float = 0.5,
     progress: Callable[[float], None] | None = None,
 ) -> T:
-    """Ask `probe` until it returns something true; raise Timeout after `timeout` seconds.
+    """Ask `probe` until it returns something true; raise NotInTimeError after `timeout` seconds.
 
-    Errors of kubectl count as "not yet" (the apiserver may be restarting); the last one is in the message.
+    Errors of kubectl count as "not yet" (the apiserver may be restarting); the last one is told.
     """
     start = time.monotonic()
     last: object = None
@@ -103,10 +105,10 @@ def wait_for(
         except KubectlError as error:
             last = error
         if last and not isinstance(last, KubectlError):
-            return last  # type: ignore[return-value]
+            return last
         elapsed = time.monotonic() - start
         if elapsed > timeout:
-            raise Timeout(f"{what}: not within {timeout:.0f} s; last seen: {last}")
+            raise NotInTimeError(f"{what}: not within {timeout:.0f} s; last seen: {last}")
         if progress:
             progress(elapsed)
         time.sleep(every)

@@ -1,0 +1,101 @@
+"""Fixtures of the end-to-end tests: one cluster, one installed chart, shared objects, a client.
+
+The objects of examples/ are shared by the modules that only read them (`quickstart`,
+`quickstart_pcp`): engines are slow to start on two cores. A module that breaks things makes its
+own object.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+
+from stack.client import Client
+from stack.install import REPO, Testbed, attach, bring_up, image
+from stack.kubectl import Kubectl, Object, is_true, wait_for
+
+READY_TIMEOUT = 420.0
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A KVServing that is Ready, with the front URL and the model name it answers to."""
+
+    name: str
+    kubectl: Kubectl
+    url: str
+    model: str
+
+    def get(self) -> Object:
+        found = self.kubectl.get("kvserving", self.name)
+        assert found is not None, f"KVServing {self.name} is gone"
+        return found
+
+    def wait_ready(self, timeout: float = READY_TIMEOUT) -> Object:
+        return wait_for(
+            f"KVServing {self.name} Ready",
+            lambda: obj if is_true(obj := self.get(), "Ready") else None,
+            timeout=timeout,
+        )
+
+
+def example(name: str, **metadata: Any) -> Object:
+    """An object of examples/, renamed when asked."""
+    loaded: Object = yaml.safe_load((REPO / "examples" / f"{name}.yaml").read_text())
+    loaded["metadata"] |= metadata
+    return loaded
+
+
+def serve(kubectl: Kubectl, obj: Object) -> Serving:
+    """Apply an object (Ready is not waited for)."""
+    kubectl.apply(obj)
+    name = obj["metadata"]["name"]
+    model = obj["spec"]["model"]
+    return Serving(
+        name=name,
+        kubectl=kubectl,
+        url=f"http://{name}.{kubectl.namespace}.svc.cluster.local",
+        model=model.get("servedNames", [model["name"]])[0],
+    )
+
+
+@pytest.fixture(scope="session")
+def testbed() -> Iterator[Testbed]:
+    """The cluster with our images and the chart; taken away at the end unless KVSERVING_KEEP=1."""
+    bed = attach() if os.environ.get("KVSERVING_ATTACH") else bring_up()
+    bed.install_chart()
+    yield bed
+    if not os.environ.get("KVSERVING_KEEP"):
+        from stack.install import cluster  # noqa: PLC0415  only here
+
+        cluster("down")
+
+
+@pytest.fixture(scope="session")
+def shared(testbed: Testbed) -> Kubectl:
+    """The namespace of the objects that tests only read."""
+    return testbed.namespace("kvs-shared")
+
+
+@pytest.fixture(scope="session")
+def client(shared: Kubectl) -> Client:
+    return Client.create(shared, image("operator"))
+
+
+@pytest.fixture(scope="session")
+def quickstart(shared: Kubectl) -> Serving:
+    serving = serve(shared, example("quickstart"))
+    serving.wait_ready()
+    return serving
+
+
+@pytest.fixture(scope="session")
+def quickstart_pcp(shared: Kubectl) -> Serving:
+    serving = serve(shared, example("quickstart-pcp"))
+    serving.wait_ready()
+    return serving

@@ -1,0 +1,71 @@
+"""How the demo talks: numbered steps with elapsed time, progress, the closing status."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+
+from stack.kubectl import Kubectl, Object
+
+_count = itertools.count(1)
+_start = time.monotonic()
+
+
+def step(title: str) -> None:
+    """Begin a step."""
+    print(f"\n==> {next(_count)}. {title}   [{time.monotonic() - _start:.0f} s]", flush=True)
+
+
+def say(line: str) -> None:
+    """One line inside a step."""
+    print(f"    {line}", flush=True)
+
+
+class Progress:
+    """Prints a line when what is waited for changes, and every 15 s otherwise."""
+
+    def __init__(self, kubectl: Kubectl, name: str) -> None:
+        self._kubectl, self._name = kubectl, name
+        self._last, self._printed = "", 0.0
+
+    def __call__(self, elapsed: float) -> None:
+        obj = self._kubectl.get("kvserving", self._name)
+        line = summary(obj)
+        if line != self._last or elapsed - self._printed > 15:
+            say(f"{elapsed:4.0f} s  {line}")
+            self._last, self._printed = line, elapsed
+
+
+def summary(obj: Object | None) -> str:
+    """One line about a KVServing: phase, ready counts, what Ready says."""
+    status = (obj or {}).get("status") or {}
+    parts = [status.get("phase") or "no status yet"]
+    for part, total in (("prefill", "replicas"), ("decode", "replicas"), ("tier", "instances")):
+        if counts := status.get(part):
+            parts.append(f"{part} {counts.get('ready', 0)}/{counts.get(total, 0)}")
+    return ", ".join(parts)
+
+
+def status(kubectl: Kubectl) -> None:
+    """What the cluster says of the objects."""
+    step("What Kubernetes says")
+    print(kubectl.run("get", "kvservings", "-o", "wide"))
+    for obj in kubectl.list("kvservings"):
+        say(f"conditions of {obj['metadata']['name']}:")
+        for item in obj["status"]["conditions"]:
+            say(f"  {item['type']:<18} {item['status']:<8} {item['reason']:<22} {item['message']}")
+    print(kubectl.run("get", "pods", "-o", "wide"))
+    sys.stdout.flush()
+
+
+def look_further(kubectl: Kubectl) -> None:
+    """Commands to go on with."""
+    step("Look further")
+    base = f"{kubectl.binary} --kubeconfig {kubectl.kubeconfig} -n {kubectl.namespace}"
+    say(f"alias k='{base}'")
+    say("k explain kvserving.spec --recursive | less")
+    say("k describe kvserving quickstart")
+    say("k edit kvserving quickstart              # change a replica count and watch")
+    say("k exec quickstart-valkey-0 -- sh -c 'REDISCLI_AUTH=wrong valkey-cli PING'")
+    say("make demo-down                           # takes everything away again")

@@ -1,0 +1,102 @@
+"""Bring up what a user would: a cluster, the images in it, the operator's chart. Idempotent."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from stack.kubectl import Kubectl
+
+REPO = Path(__file__).resolve().parents[2]
+CHART = REPO / "charts" / "kvserving-operator"
+SYSTEM_NAMESPACE = "kvserving-system"
+RELEASE = "kvserving"
+REGISTRY = "localhost/kvserving"
+IMAGES = ("operator", "router", "valkey", "engine-cpu", "engine-sim")
+
+
+def image(name: str) -> str:
+    """The name under which the embedded cluster knows an image of ours."""
+    return f"{REGISTRY}/{name}:dev"
+
+
+@dataclass(frozen=True)
+class Testbed:
+    """A running cluster with the images loaded: where its programs and its kubeconfig are."""
+
+    kubectl: Kubectl
+    helm: str
+
+    def namespace(self, name: str) -> Kubectl:
+        """A kubectl for a namespace under Pod Security `restricted`, created when absent."""
+        self.kubectl.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {
+                    "name": name,
+                    "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
+                },
+            }
+        )
+        return Kubectl(self.kubectl.binary, self.kubectl.kubeconfig, name)
+
+    def run_helm(self, *args: str, timeout: float = 300) -> str:
+        """Run helm against this cluster."""
+        done = subprocess.run(
+            [self.helm, "--kubeconfig", self.kubectl.kubeconfig, *args],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"helm {' '.join(args)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def install_chart(self, **values: str) -> None:
+        """Install or upgrade the chart with the images of this checkout and wait for it."""
+        settings = {"image.repository": f"{REGISTRY}/operator", "image.tag": "dev"}
+        settings |= {"defaults.routerImage": image("router")} | values
+        flags = [f"--set-string={key}={value}" for key, value in settings.items()]
+        self.run_helm(
+            "upgrade", "--install", RELEASE, str(CHART), "-n", SYSTEM_NAMESPACE,
+            "--create-namespace", "--wait", "--timeout", "180s", *flags,
+        )  # fmt: skip
+
+
+def cluster(*args: str) -> None:
+    """Run a `python -m cluster` command on our terminal; end the program when it fails."""
+    done = subprocess.run([sys.executable, "-m", "cluster", *args], cwd=REPO, check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+
+
+def cluster_output(*args: str) -> str:
+    """What a `python -m cluster` command prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cluster", *args],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def bring_up() -> Testbed:
+    """The cluster of $CLUSTER (embedded by default) with all images of this checkout in it."""
+    cluster("up", "--install")
+    cluster("build", "--install", "--load", *IMAGES)
+    return attach()
+
+
+def attach() -> Testbed:
+    """The cluster that is up already."""
+    tools = json.loads(cluster_output("tools", "-o", "json"))
+    kubectl = Kubectl(tools["kubectl"], tools["kubeconfig"])
+    return Testbed(kubectl=kubectl, helm=os.environ.get("HELM") or tools["helm"])

@@ -1,0 +1,60 @@
+"""Promise: a create is one write per child and at most three of status; idling costs none.
+
+Counted in the apiserver's audit log, under the operator's own user.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+from cluster import audit
+from conftest import Serving, serve
+from self_healing_test import minimal
+from stack.install import RELEASE, SYSTEM_NAMESPACE, Testbed
+
+IDLE_SECONDS = 300
+OPERATOR_USER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{RELEASE}"
+
+
+@pytest.fixture(scope="module")
+def created(testbed: Testbed) -> tuple[Serving, list[audit.Write]]:
+    mark = audit.mark()
+    kubectl = testbed.namespace("kvs-writes")
+    serving = serve(kubectl, minimal("writes"))
+    serving.wait_ready()
+    return serving, [w for w in audit.writes_since(mark) if w.user.startswith(OPERATOR_USER)]
+
+
+def test_create_is_one_write_per_child(created: tuple[Serving, list[audit.Write]]) -> None:
+    serving, writes = created
+    children = Counter(
+        f"{w.resource}/{w.name}"
+        for w in writes
+        if w.namespace == serving.kubectl.namespace and w.resource not in {"kvservings", "events"}
+    )
+    assert len(children) >= 8, children
+    assert set(children.values()) == {1}, children
+
+
+def test_ready_after_at_most_three_status_writes(
+    created: tuple[Serving, list[audit.Write]],
+) -> None:
+    serving, writes = created
+    status = [w for w in writes if w.resource == "kvservings" and w.name == serving.name]
+    assert all(w.subresource == "status" for w in status), "the operator wrote outside status"
+    assert 1 <= len(status) <= 3, status
+
+
+def test_idle_objects_cost_no_writes(
+    created: tuple[Serving, list[audit.Write]], quickstart: Serving, quickstart_pcp: Serving
+) -> None:
+    for serving in (created[0], quickstart, quickstart_pcp):
+        serving.wait_ready()
+    mark = audit.mark()
+    time.sleep(IDLE_SECONDS)  # the promise is about a length of time: nothing to wait on
+    writes = [w for w in audit.writes_since(mark) if w.user.startswith(OPERATOR_USER)]
+    assert [w for w in writes if w.resource != "leases"] == []
+    assert [w for w in writes if w.resource == "leases"], "the audit log saw not even the Lease"
