@@ -1,0 +1,177 @@
+"""What an engine must say so that ``plan`` and ``render`` need no engine ``if``. Pure.
+
+``plan`` decides the topology and the wiring and asks the engine for rules and command lines;
+``render`` turns the answers into objects without knowing which engine gave them.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+from kvserving_operator.api.types import EnvVar
+from kvserving_operator.api.v1alpha1 import (
+    Attention,
+    EngineFeature,
+    KVServing,
+    KVServingSpec,
+    LoadFailurePolicy,
+    Parallelism,
+    RoleSpec,
+)
+from kvserving_operator.engines.faults import Fault
+from kvserving_operator.engines.ports import Port
+
+
+class Role(StrEnum):
+    """What a pod does; the value of the role label."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    ROUTER = "router"
+    VALKEY = "valkey"
+
+
+ENGINE_CONTAINER: Final = "engine"
+AGENT_CONTAINER: Final = "agent"
+WAIT_CONTAINER: Final = "wait-for-tier"
+
+TIER_USER: Final = "engine"
+"""The tier's ACL user of the engines."""
+TIER_PASSWORD_KEY: Final = "valkey-engine-password"  # noqa: S105 - a key, not a password
+"""Key of Secret X-auth that holds TIER_USER's password."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A spec on trial: what every rule looks at."""
+
+    name: str
+    spec: KVServingSpec
+    roles: tuple[tuple[Role, RoleSpec], ...]
+    """The engine roles in the order prefill, decode."""
+    wants_cache: bool
+    """Whether LMCache runs at all: a local or a remote tier is asked for."""
+
+    @classmethod
+    def of(cls, kvserving: KVServing) -> "Proposal":
+        """The proposal of an object."""
+        spec = kvserving.spec
+        roles: tuple[tuple[Role, RoleSpec], ...] = ((Role.DECODE, spec.decode),)
+        if spec.prefill is not None:
+            roles = ((Role.PREFILL, spec.prefill), *roles)
+        local, remote = spec.kv_cache.local, spec.kv_cache.remote
+        return cls(
+            name=kvserving.metadata.name,
+            spec=spec,
+            roles=roles,
+            wants_cache=local.size_per_replica is not None or remote.type != "None",
+        )
+
+    @property
+    def cache_role(self) -> Role:
+        """The role that carries the tier when there is one: prefill, or decode without a split."""
+        return self.roles[0][0]
+
+    @property
+    def cache_role_spec(self) -> RoleSpec:
+        """The spec of ``cache_role``."""
+        return self.roles[0][1]
+
+    @property
+    def attention(self) -> Attention:
+        """The attention as far as it is known; context parallel prefill implies MLA."""
+        stated = self.spec.model.attention
+        context = self.spec.prefill is not None and (
+            self.spec.prefill.parallelism.prefill_context > 1
+        )
+        return Attention.MLA if stated is Attention.AUTO and context else stated
+
+    def has(self, feature: EngineFeature) -> bool:
+        """Whether the image promises ``feature``."""
+        return feature in self.spec.engine.features
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """How one replica of a role is spread over ranks."""
+
+    world_size: int
+    """Ranks of one data-parallel replica."""
+    workers: int
+    """Worker processes of the pod: ``world_size`` times the data-parallel ranks."""
+    accelerators: int
+    """Accelerators of the pod, were the role to use any."""
+    kv_ranks: int
+    """W: ranks over which the KV of one sequence is spread (MLA: copies that share the work)."""
+    data_ranks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheSettings:
+    """What LMCache is told, as far as it does not depend on the role."""
+
+    chunk_tokens: int
+    local_bytes_per_rank: int
+    """Host memory of one worker for KV, in bytes."""
+    remote: tuple[str, ...]
+    """``host:port`` of every tier instance in ordinal order; empty without a remote tier."""
+    auth_secret: str
+    """Name of the Secret that holds the tier's passwords."""
+    ranks: int
+    features: frozenset[EngineFeature]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """How the KV of one role travels."""
+
+    transfers: bool
+    """KV goes from prefill to decode."""
+    cache: CacheSettings | None
+    """LMCache in this role, or None."""
+    peer_carries_cache: bool
+    """LMCache in any role of the stack: both roles must then agree on the KV manager."""
+    lease_seconds: int
+    """How long a prefill keeps finished KV for its decode."""
+    load_failure: LoadFailurePolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How the engine container of one role is started and found."""
+
+    executable: tuple[str, ...]
+    """The program, without its arguments."""
+    arguments: tuple[str, ...]
+    """One element per word, exactly as the program shall see them."""
+    environment: tuple[EnvVar, ...]
+    """In an order in which every $(NAME) refers to an earlier entry."""
+    scratch: tuple[str, ...]
+    """Folders whose files of an earlier run of this container are removed before the start."""
+    http: Port
+    peer_ports: tuple[Port, ...]
+    """Ports that engines of the other role open."""
+    health_path: str
+    cache_file: Mapping[str, Any] | None
+    """Content of the LMCache file, or None."""
+
+
+class Engine(Protocol):
+    """One inference engine."""
+
+    def rules(self, proposal: Proposal) -> Iterable[Fault]:
+        """Everything about ``proposal`` that this engine cannot do."""
+        ...
+
+    def environment_remedy(self, name: str, value: str | None) -> str | None:
+        """The remedy when the operator owns an environment variable; None when it is free."""
+        ...
+
+    def topology(self, parallelism: Parallelism, attention: Attention) -> Topology:
+        """How ``parallelism`` spreads a replica over ranks."""
+        ...
+
+    def launch(self, proposal: Proposal, role: Role, wiring: Wiring) -> Launch:
+        """The command line of ``role``. The proposal has no fault."""
+        ...

@@ -1,0 +1,210 @@
+"""What of vLLM's command line and environment belongs to the operator, and to whom it refers. Pure.
+
+One table for every door: extraArgs and env of the engine and of the roles, and podTemplates.
+Flag names were read from the parsers of vLLM 0.32.0 and 0.33.0.
+"""
+
+from typing import Final
+
+from kvserving_operator.engines.flags import Flag, FlagTable
+
+_PARALLELISM: Final = "set parallelism of the role"
+_NODES: Final = "set nodesPerReplica of the role"
+_PORTS: Final = "remove it: the operator owns the ports, network policies rest on them"
+_TLS: Final = "remove it: keys and TLS towards clients are the gateway's job"
+_WIRING: Final = "set spec.kvCache and spec.transfer"
+
+
+def _flag(remedy: str, *names: str) -> Flag:
+    return Flag(names=names, remedy=remedy)
+
+
+OWNED_FLAGS: Final = FlagTable(
+    (
+        _flag("write the flags themselves", "--config"),
+        _flag("remove it: the engine would print its help and end", "--help", "-h"),
+        _flag("set spec.model.name or spec.model.volume.path", "--model", "--model-tag"),
+        _flag("set spec.model.servedNames", "--served-model-name"),
+        _flag("set spec.model.revision", "--revision"),
+        _flag("set spec.model.maxModelLen", "--max-model-len"),
+        _flag("set spec.model.huggingFace.tokenSecretRef", "--hf-token"),
+        _flag("set spec.kvCache.dtype", "--kv-cache-dtype"),
+        _flag(_WIRING, "--kv-transfer-config"),
+        _flag("remove it: nothing here listens to KV events yet", "--kv-events-config"),
+        _flag(
+            "set spec.kvCache.local.sizePerReplica",
+            "--kv-offloading-size",
+            "--kv-offloading-backend",
+        ),
+        _flag(
+            "remove it: it follows from the connectors, and the roles must agree on it",
+            "--disable-hybrid-kv-cache-manager",
+        ),
+        _flag(_PORTS, "--host", "--port", "--uds", "--grpc", "--grpc-port", "--headless"),
+        _flag("set drain.timeout of the role", "--shutdown-timeout"),
+        _flag(
+            _TLS,
+            "--api-key",
+            "--ssl-keyfile",
+            "--ssl-certfile",
+            "--ssl-ca-certs",
+            "--enable-ssl-refresh",
+            "--ssl-cert-reqs",
+            "--ssl-ciphers",
+        ),
+        _flag("remove it: the operator measures by the metrics", "--disable-log-stats"),
+        _flag(_PARALLELISM, "--tensor-parallel-size", "-tp"),
+        _flag(_PARALLELISM, "--pipeline-parallel-size", "-pp"),
+        _flag(_PARALLELISM, "--prefill-context-parallel-size", "-pcp"),
+        _flag(_PARALLELISM, "--decode-context-parallel-size", "-dcp"),
+        _flag(_PARALLELISM, "--enable-expert-parallel", "-ep"),
+        _flag(
+            _PARALLELISM,
+            "--data-parallel-size",
+            "-dp",
+            "--data-parallel-rank",
+            "-dpn",
+            "--data-parallel-start-rank",
+            "-dpr",
+            "--data-parallel-size-local",
+            "-dpl",
+            "--data-parallel-address",
+            "-dpa",
+            "--data-parallel-rpc-port",
+            "-dpp",
+            "--data-parallel-backend",
+            "-dpb",
+            "--data-parallel-hybrid-lb",
+            "-dph",
+            "--data-parallel-external-lb",
+            "-dpe",
+            "--data-parallel-multi-port-external-lb",
+            "-dpm",
+            "--data-parallel-supervisor-port",
+        ),
+        _flag(_NODES, "--nnodes", "-n", "--node-rank", "-r", "--master-addr", "--master-port"),
+    )
+)
+
+ENGINE_ONLY_FLAGS: Final = FlagTable(
+    tuple(
+        _flag("move it to spec.engine.extraArgs: both roles must run with the same value", *names)
+        for names in (
+            ("--block-size",),
+            ("--dtype",),
+            ("--quantization", "-q"),
+            ("--quantization-config",),
+            ("--kv-cache-dtype-skip-layers",),
+            ("--speculative-config", "-sc"),
+            ("--spec-method",),
+            ("--spec-model",),
+            ("--spec-tokens",),
+            ("--tokenizer",),
+            ("--tokenizer-mode",),
+            ("--tokenizer-revision",),
+            ("--code-revision",),
+            ("--hf-overrides",),
+            ("--hf-config-path",),
+            ("--config-format",),
+            ("--model-impl",),
+            ("--trust-remote-code",),
+            ("--prefix-caching-hash-algo",),
+            ("--mamba-block-size",),
+            ("--mamba-cache-dtype",),
+            ("--mamba-ssm-cache-dtype",),
+            ("--mamba-cache-mode",),
+        )
+    )
+)
+"""Flags that shape the KV or the token ids: different values in the roles would be wrong answers,
+or a NIXL handshake that fails on every request."""
+
+SPECULATION_FLAGS: Final = FlagTable(
+    tuple(
+        _flag("remove it", *names)
+        for names in (
+            ("--speculative-config", "-sc"),
+            ("--spec-method",),
+            ("--spec-model",),
+            ("--spec-tokens",),
+        )
+    )
+)
+"""Flags whose values belong to the tier epoch (draft layers add KV)."""
+
+LORA_FLAGS: Final = FlagTable(
+    (
+        _flag(
+            "remove it, or remove kvCache.local and kvCache.remote: cache keys do not carry the "
+            "adapter yet, so one adapter would read KV of another",
+            "--enable-lora",
+            "--lora-modules",
+            "--max-loras",
+            "--max-lora-rank",
+            "--lora-dtype",
+            "--max-cpu-loras",
+            "--fully-sharded-loras",
+            "--lora-target-modules",
+            "--default-mm-loras",
+            "--enable-tower-connector-lora",
+            "--specialize-active-lora",
+            "--enable-mixed-moe-lora-format",
+            "--enable-moe-shared-loras",
+            "--max-lora-cls-labels",
+        ),
+    )
+)
+
+NO_CONTEXT_PARALLEL_FLAGS: Final = FlagTable(
+    (
+        _flag(
+            "remove it, or set parallelism.prefillContext to 1: vLLM has no dual-batch overlap, "
+            "LoRA or multimodal input with context parallel prefill",
+            "--enable-dbo",
+            "--ubatch-size",
+            "--enable-lora",
+            "--lora-modules",
+            "--limit-mm-per-prompt",
+            "--mm-processor-kwargs",
+            "--enable-mm-embeds",
+            "--mm-encoder-only",
+            "--enable-return-routed-experts",
+        ),
+    )
+)
+
+OWNED_ENV: Final = {
+    "PYTHONHASHSEED": "remove it: cache keys of all engines must be equal",
+    "PROMETHEUS_MULTIPROC_DIR": "remove it: the metrics are read from there",
+    "VLLM_API_KEY": _TLS,
+    "VLLM_PORT": _PORTS,
+    "VLLM_HOST_IP": "remove it: the engine takes the pod's address",
+    "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "remove it: it must outlast the router's idle connections",
+    "UCX_TCP_PORT_RANGE": _PORTS,
+    "HF_HOME": "set spec.model.cache.mountPath",
+    "HF_TOKEN": "set spec.model.huggingFace.tokenSecretRef",
+    "HF_HUB_OFFLINE": "set spec.model.huggingFace.offline",
+}
+"""Variable to remedy."""
+
+OWNED_ENV_PREFIXES: Final = {
+    "VLLM_NIXL_": "set spec.transfer",
+    "VLLM_DP_": _PARALLELISM,
+    "LMCACHE_": "set spec.kvCache: the environment would win over the operator's LMCache file",
+    "KVSERVING_": "remove it: it is the operator's own",
+}
+FREE_ENV: Final = frozenset({"LMCACHE_LOG_LEVEL"})
+"""Exceptions from the prefixes."""
+
+ALLOCATOR_ENV: Final = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
+
+
+def env_remedy(name: str, value: str | None) -> str | None:
+    """The remedy when the operator owns ``name`` (or its ``value`` cannot work); None if free."""
+    if name in FREE_ENV:
+        return None
+    if name in ALLOCATOR_ENV and value and "expandable_segments" in value:
+        return "remove expandable_segments: vLLM refuses it beside any KV connector"
+    if name in OWNED_ENV:
+        return OWNED_ENV[name]
+    return next((r for prefix, r in OWNED_ENV_PREFIXES.items() if name.startswith(prefix)), None)

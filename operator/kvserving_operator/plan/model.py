@@ -1,0 +1,197 @@
+"""The decisions of one pass as values: what ``plan.build`` returns and ``render`` reads. Pure.
+
+A ``Plan`` is complete: ``render`` looks at nothing else but the passwords and the owner, and holds
+no engine and no router ``if``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvserving_operator.api.types import EnvVar
+from kvserving_operator.engines.base import Launch, Role, Topology
+from kvserving_operator.engines.faults import Fault
+from kvserving_operator.plan.naming import Names
+
+__all__ = [
+    "AuthMaterial",
+    "Defaults",
+    "Fault",
+    "Manifest",
+    "Mount",
+    "NetworkPlan",
+    "OwnerReference",
+    "Plan",
+    "Refusal",
+    "Role",
+    "RolePlan",
+    "RouterPlan",
+    "TierPlan",
+]
+
+Manifest = dict[str, Any]
+"""A Kubernetes object as plain JSON data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """What the operator brings with it: the same for every KVServing."""
+
+    agent_image: str
+    """Image of the agent; the operator's own."""
+    router_image: str
+    """Image of the router, used where spec.router.image is empty."""
+    operator_namespace: str
+    operator_labels: Mapping[str, str]
+    """Labels of the operator's pods: with the namespace, how NetworkPolicies find them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A spec that cannot be served, with every fault in it."""
+
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class AuthMaterial:
+    """The secrets of one KVServing: made once by the runtime, read back from the live Secret.
+
+    Not in ``repr``, so that no log line and no traceback shows them. Each is URL-safe text.
+    """
+
+    agent_token: str
+    engine_password: str
+    operator_password: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerReference:
+    """The KVServing as its children's controller."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A volume of the user's in the engine container."""
+
+    name: str
+    path: str
+    source: Mapping[str, Any]
+    """A core/v1 volume source."""
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolePlan:
+    """One engine role: its StatefulSet, its headless Service, its policy and its budget."""
+
+    role: Role
+    name: str
+    """Name of the StatefulSet and of the headless Service."""
+    replicas: int
+    max_unavailable: int
+    """How many replicas a rollout may take away at once; at least 1."""
+    topology: Topology
+    accelerators: int
+    """Accelerators of one replica; 0 for CPU engines."""
+    launch: Launch
+    image: str
+    resources: Mapping[str, Any]
+    """ResourceRequirements of the engine container, everything included."""
+    shared_memory_bytes: int
+    mounts: tuple[Mount, ...]
+    labels: Mapping[str, str]
+    """The user's, on pods and StatefulSet."""
+    annotations: Mapping[str, str]
+    pod_templates: tuple[Mapping[str, Any], ...]
+    """Merged into the pod in this order."""
+    owned_environment: frozenset[str]
+    """Variables that a podTemplate does not change."""
+    startup_seconds: int
+    grace_seconds: int
+    locks_memory: bool
+    """RDMA: the engine registers memory and needs IPC_LOCK."""
+    engine_type: str
+    """How the agent is told to read the engine."""
+    wait_for: tuple[str, ...]
+    """``host:port`` of every tier instance that the engine waits for, with a bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierPlan:
+    """The managed remote tier: its StatefulSet, Service, configuration, policy and budget."""
+
+    name: str
+    instances: int
+    image: str
+    resources: Mapping[str, Any]
+    maxmemory_bytes: int
+    io_threads: int
+    pod_templates: tuple[Mapping[str, Any], ...]
+    epoch: str
+    """Hash of everything that makes old KV wrong."""
+    carried_by: tuple[Role, ...]
+    """Roles whose engines read and write the tier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterPlan:
+    """The router: its Deployment, account, Services, policy and budget."""
+
+    name: str
+    replicas: int
+    image: str
+    command: tuple[str, ...]
+    arguments: tuple[str, ...]
+    environment: tuple[EnvVar, ...]
+    resources: Mapping[str, Any]
+    pod_templates: tuple[Mapping[str, Any], ...]
+    startup_seconds: int
+    """How long it may take until every role has a worker."""
+    service_type: str
+    service_annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPlan:
+    """Who may open connections to the pods."""
+
+    clients: tuple[Mapping[str, Any], ...]
+    """NetworkPolicyPeers; empty means everybody."""
+    metrics_from: tuple[Mapping[str, Any], ...]
+    """NetworkPolicyPeers beside the operator."""
+    operator_namespace: str
+    operator_labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that is wanted for one KVServing."""
+
+    name: str
+    namespace: str
+    names: Names
+    suspended: bool
+    agent_image: str
+    image_pull_secrets: tuple[str, ...]
+    roles: tuple[RolePlan, ...]
+    """In the order prefill, decode."""
+    tier: TierPlan | None
+    router: RouterPlan | None
+    network: NetworkPlan | None
+    """None: networkPolicy is Disabled."""
+    rollout_paused: bool
+    kv_shards: int
+    """Parts into which the KV of one sequence is split in the tier."""
+    gpus: int
+    """Accelerators that all replicas ask for."""
+    gpu_budget: int | None
+
+    def role(self, role: Role) -> RolePlan | None:
+        """The plan of an engine role, or None when the stack has no such role."""
+        return next((planned for planned in self.roles if planned.role is role), None)
