@@ -1,0 +1,1 @@
+"""Component tests: on a real etcd and API server."""
