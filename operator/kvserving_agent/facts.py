@@ -1,0 +1,204 @@
+"""What is known of the engine, turned into the answer of `GET /v1/facts` (pure).
+
+The answer is one JSON object of about 2 KB; the operator reads it, nobody else should need to:
+
+- `schema`: 1. A consumer refuses another number; keys are only added within one.
+- `role`, `podUid`: who is talking.
+- `engine`: `type`; `up` (true, false, or null when no answer is fresh); `ready` (what /readyz
+  says); `version` and `model` (first served name) or null; `startId` (changes with each start of
+  the engine process, see identity.py; null while it does not listen) and `startIdSource`;
+  `healthAgeSeconds`.
+- `capabilities`: names of what the engine can do beyond a stock one; a stock one has none.
+- `scrape`: `ageSeconds` of the numbers, `errors` since the agent started, `lastError` (a Fault) or
+  null after a good one.
+- `numbers`: each is `{"value", "ageSeconds"}`. Missing is not zero: a number that the page lacks,
+  or shows as NaN, infinite, negative or absurd in any of its series, is null with a null age. All
+  belong to the life of the engine that `startId` names: none outlives a restart.
+
+Ages count from when the question was sent (so they never understate) on the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+from kvserving_agent.identity import StartId
+
+SCHEMA = 1
+
+# No count of tokens, bytes or requests reaches this; it is also what a 64-bit reader can hold.
+LARGEST = float(2**63)
+
+Series = Mapping[str, list[float | None]]
+
+
+class Fault(StrEnum):
+    """Why a question to the engine failed; the label of the error counters."""
+
+    REFUSED = "Refused"
+    TIMEOUT = "Timeout"
+    STATUS = "Status"
+    TOO_LARGE = "TooLarge"
+    MALFORMED = "Malformed"
+    RESTARTED = "Restarted"
+
+
+class Unit(Enum):
+    """What a number counts, which decides what is absurd and how it is written."""
+
+    COUNT = "whole number"
+    SECONDS = "seconds"
+    RATIO = "0 to 1"
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of the facts: where it comes from, and how its series become one value."""
+
+    metric: str
+    unit: Unit = Unit.COUNT
+    combine: Callable[[list[float]], float] = math.fsum
+
+
+# vLLM's names: vllm/v1/metrics/loggers.py and .../kv_connector/v1/nixl/stats.py; LMCache's:
+# lmcache/observability.py. A data-parallel engine has one series a rank: counts add up, and
+# the fullest rank stands for the KV cache, since it is the one that preempts.
+VLLM_NUMBERS: Mapping[str, Number] = {
+    "running": Number("vllm:num_requests_running"),
+    "waiting": Number("vllm:num_requests_waiting"),
+    "kvCacheUsage": Number("vllm:kv_cache_usage_perc", Unit.RATIO, max),
+    "promptTokens": Number("vllm:prompt_tokens_total"),
+    "promptTokensCached": Number("vllm:prompt_tokens_cached_total"),
+    "generationTokens": Number("vllm:generation_tokens_total"),
+    "requestsFinished": Number("vllm:request_success_total"),
+    "preemptions": Number("vllm:num_preemptions_total"),
+    "prefixCacheQueries": Number("vllm:prefix_cache_queries_total"),
+    "prefixCacheHits": Number("vllm:prefix_cache_hits_total"),
+    "externalPrefixCacheQueries": Number("vllm:external_prefix_cache_queries_total"),
+    "externalPrefixCacheHits": Number("vllm:external_prefix_cache_hits_total"),
+    "nixlTransfers": Number("vllm:nixl_bytes_transferred_count"),
+    "nixlBytes": Number("vllm:nixl_bytes_transferred_sum"),
+    "nixlTransferSeconds": Number("vllm:nixl_xfer_time_seconds_sum", Unit.SECONDS),
+    "nixlFailedTransfers": Number("vllm:nixl_num_failed_transfers_total"),
+    "nixlFailedNotifications": Number("vllm:nixl_num_failed_notifications_total"),
+    "nixlExpiredRequests": Number("vllm:nixl_num_kv_expired_reqs_total"),
+    "nixlLateNotifications": Number("vllm:nixl_num_notifications_after_expiry_total"),
+    "tierReadBytes": Number("lmcache:num_remote_read_bytes_total"),
+    "tierWriteBytes": Number("lmcache:num_remote_write_bytes_total"),
+}
+
+# Not a number of the facts: the start id where /proc tells nothing.
+START_TIME = "process_start_time_seconds"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The numbers of one scrape; None where the page had nothing usable."""
+
+    at: float
+    values: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the engine answered to a question that was sent at a time (monotonic seconds)."""
+
+    at: float
+    good: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """All that is known of one life of the engine, and of the agent's work, at one moment."""
+
+    start: StartId | None = None
+    health: Answer | None = None
+    models: Answer | None = None
+    model: str | None = None
+    version: str | None = None
+    sample: Sample | None = None
+    scrape_errors: int = 0
+    last_error: Fault | None = None
+    stopping: bool = False
+
+
+def is_up(known: Snapshot, now: float, stale_after: float) -> bool | None:
+    """Whether the engine is healthy; None when the last answer is too old to tell."""
+    if known.health is None or now - known.health.at > stale_after:
+        return None
+    return known.health.good
+
+
+def is_ready(known: Snapshot, now: float, stale_after: float) -> bool:
+    """Whether the pod may be sent requests: healthy and a model listed, both freshly answered."""
+    models = known.models
+    return (
+        not known.stopping
+        and is_up(known, now, stale_after) is True
+        and models is not None
+        and models.good
+        and now - models.at <= stale_after
+    )
+
+
+def numbers(series: Series, table: Mapping[str, Number]) -> dict[str, float | None]:
+    """The value of each number of the table, None where the page gives no honest one."""
+    return {name: _value(series.get(number.metric), number) for name, number in table.items()}
+
+
+def _value(values: list[float | None] | None, number: Number) -> float | None:
+    if not values or not all(v is not None and 0 <= v < LARGEST for v in values):
+        return None
+    value = number.combine([v for v in values if v is not None])
+    if value >= LARGEST or (number.unit is Unit.RATIO and value > 1):
+        return None
+    return int(value) if number.unit is Unit.COUNT else round(value, 6)
+
+
+def render(
+    known: Snapshot,
+    *,
+    now: float,
+    role: str,
+    engine_type: str,
+    pod_uid: str,
+    stale_after: float,
+    table: Mapping[str, Number],
+) -> dict[str, object]:
+    """The answer of `GET /v1/facts`."""
+    start, sample = known.start, known.sample
+    return {
+        "schema": SCHEMA,
+        "role": role,
+        "podUid": pod_uid,
+        "engine": {
+            "type": engine_type,
+            "up": is_up(known, now, stale_after),
+            "ready": is_ready(known, now, stale_after),
+            "version": known.version,
+            "model": known.model,
+            "startId": start.value if start else None,
+            "startIdSource": start.source.value if start else None,
+            "healthAgeSeconds": _age(known.health.at if known.health else None, now),
+        },
+        "capabilities": [],
+        "scrape": {
+            "ageSeconds": _age(sample.at if sample else None, now),
+            "errors": known.scrape_errors,
+            "lastError": known.last_error,
+        },
+        "numbers": {name: _dated(sample, name, now) for name in table},
+    }
+
+
+def _dated(sample: Sample | None, name: str, now: float) -> dict[str, float | None]:
+    value = sample.values.get(name) if sample else None
+    at = sample.at if sample and value is not None else None
+    return {"value": value, "ageSeconds": _age(at, now)}
+
+
+def _age(at: float | None, now: float) -> float | None:
+    return None if at is None else round(now - at, 1)

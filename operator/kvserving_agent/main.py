@@ -1,0 +1,68 @@
+"""The commands of the agent: `serve` (beside the engine) and `wait-for-tier` (before it)."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from kvserving_agent import log, settings, tier
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+def run() -> None:
+    """Entry point of the `kvserving-agent` command."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command; the exit status (2: wrong arguments or settings)."""
+    arguments = _parser().parse_args(argv)
+    log.configure()
+    if arguments.command == "wait-for-tier":
+        tier.run(arguments.addresses, arguments.timeout)
+        return 0
+    try:
+        config = settings.from_env(os.environ)
+    except settings.SettingsError as error:
+        _log.error("cannot start", extra={"reason": str(error)})
+        return 2
+    # Here and not above: the HTTP library takes half a second that wait-for-tier has no use for.
+    from kvserving_agent.serve import serve  # noqa: PLC0415
+
+    return asyncio.run(serve(config))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="kvserving-agent", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("serve", help="watch the engine beside it and answer on HTTP")
+    wait = commands.add_parser(
+        "wait-for-tier", help="wait until every KV instance answers; succeeds in any case"
+    )
+    wait.add_argument(
+        "--timeout", type=_argument(settings.parse_duration), default=60.0, metavar="60s"
+    )
+    wait.add_argument(
+        "addresses", nargs="+", type=_argument(tier.parse_address), metavar="HOST:PORT"
+    )
+    return parser
+
+
+def _argument(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """A parser for argparse that shows the text of a ValueError, which argparse would hide."""
+
+    def convert(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert

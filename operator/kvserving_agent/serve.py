@@ -1,0 +1,98 @@
+"""`kvserving-agent serve`: the parts put together, their life and their end.
+
+The agent is a native sidecar: the kubelet stops it after the engine, so that SIGTERM normally finds
+the engine gone, and the agent leaves at once. Should the engine still listen (a kubelet that stops
+all at once, an agent stopped by hand), the pod is not ready from that moment, but facts go on being
+served, since the operator drains by them: until nobody listens on the engine's port, a second
+signal, or `stop_timeout`. A loop that dies ends the process with status 1: the kubelet starts a new
+one, which comes to the same start id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from functools import partial
+
+from aiohttp import web
+
+from kvserving_agent import facts, identity
+from kvserving_agent.engine import Engine, new_session
+from kvserving_agent.server import Api
+from kvserving_agent.settings import Settings
+from kvserving_agent.token import TokenFile
+from kvserving_agent.watch import Watcher
+
+# How soon a stopping agent looks again whether the engine is gone.
+LEAVING_PERIOD = 0.5
+# How long answers under way may take once the agent leaves.
+LAST_ANSWERS_SECONDS = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+async def serve(settings: Settings) -> int:
+    """Watch and answer until told to stop; the exit status."""
+    signals: asyncio.Queue[int] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signals.put_nowait, number)
+    async with new_session() as session:
+        wanted = {number.metric for number in facts.VLLM_NUMBERS.values()} | {facts.START_TIME}
+        watcher = Watcher(
+            Engine(session, settings.engine_url, wanted),
+            table=facts.VLLM_NUMBERS,
+            listener=partial(identity.from_listener, settings.engine_port),
+            probe_period=settings.probe_period,
+            scrape_period=settings.scrape_period,
+            stale_after=settings.stale_after,
+        )
+        api = Api(settings=settings, watcher=watcher, tokens=TokenFile(settings.token_file))
+        runner = web.AppRunner(api.app, access_log=None, shutdown_timeout=LAST_ANSWERS_SECONDS)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, settings.host or None, settings.port).start()
+            _log.info("agent started", extra={"role": settings.role, "port": settings.port})
+            return await _watch(watcher, signals, settings.stop_timeout)
+        finally:
+            await runner.cleanup()
+
+
+async def _watch(watcher: Watcher, signals: asyncio.Queue[int], stop_timeout: float) -> int:
+    """Run the loops until a signal comes and the engine is gone, or until one of them dies."""
+    probing = asyncio.create_task(watcher.probe_forever())
+    scraping = asyncio.create_task(watcher.scrape_forever())
+    told = asyncio.create_task(signals.get())
+    tasks = {probing, scraping, told}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if told not in done:
+            for task in done:
+                _log.critical("a loop died", exc_info=task.exception())
+            return 1
+        watcher.stop()
+        probing.cancel()
+        _log.info("stopping", extra={"signal": signal.Signals(told.result()).name})
+        why = await _linger(watcher, signals, stop_timeout)
+        _log.info("stopped", extra={"reason": why})
+        return 0
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _linger(watcher: Watcher, signals: asyncio.Queue[int], stop_timeout: float) -> str:
+    """Return when there is no reason to answer any longer, with that reason."""
+    try:
+        async with asyncio.timeout(stop_timeout):
+            while await watcher.probe():
+                try:
+                    await asyncio.wait_for(signals.get(), LEAVING_PERIOD)
+                except TimeoutError:
+                    continue
+                return "second signal"
+            return "the engine is gone"
+    except TimeoutError:
+        return "the time to stop is over"

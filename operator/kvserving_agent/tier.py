@@ -1,0 +1,97 @@
+"""`kvserving-agent wait-for-tier`: let the engine start when the KV tier answers, or time is up.
+
+The init container of the roles that carry LMCache with a remote tier: the client does not connect
+again by itself over `resp://`, so that an engine which starts before its tier would never use it.
+Serving beats caching: when the time is up the engine starts without the tier, exit status 0.
+Only the standard library is needed here, so that the container is up at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+# A PING in RESP. Any reply will do, `-NOAUTH` and `-LOADING` included: the server is there, and
+# whether the password is right is not for this container, which has none.
+PING = b"*1\r\n$4\r\nPING\r\n"
+# First bytes of a reply in RESP2 and RESP3.
+REPLY_TYPES = frozenset(b"+-:$*_#,(!=%~>")
+
+RETRY_SECONDS = 0.5
+ATTEMPT_SECONDS = 2.0
+
+Address = tuple[str, int]
+
+_log = logging.getLogger(__name__)
+
+
+def parse_address(text: str) -> Address:
+    """HOST:PORT or [IPv6]:PORT; ValueError with the remedy otherwise."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not colon or not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    return host, int(port)
+
+
+async def wait(addresses: Sequence[Address], timeout: float) -> dict[Address, str]:
+    """The instances that did not answer within `timeout` seconds, each with its last fault."""
+    deadline = time.monotonic() + timeout
+    silent: dict[Address, str] = {}
+    await asyncio.gather(*(_answers(address, deadline, silent) for address in set(addresses)))
+    return silent
+
+
+async def _answers(address: Address, deadline: float, silent: dict[Address, str]) -> None:
+    """Ask until it answers (then leave `silent`) or the deadline is over."""
+    while True:
+        left = deadline - time.monotonic()
+        fault = await _ask(address, min(ATTEMPT_SECONDS, max(left, 0.05)))
+        if not fault:
+            silent.pop(address, None)
+            return
+        silent[address] = fault
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return
+        await asyncio.sleep(min(RETRY_SECONDS, left))
+
+
+async def _ask(address: Address, timeout: float) -> str:
+    """Empty when a RESP reply came, else what happened instead."""
+    try:
+        async with asyncio.timeout(timeout):
+            reader, writer = await asyncio.open_connection(*address)
+            try:
+                writer.write(PING)
+                first = await reader.read(1)
+            finally:
+                writer.close()
+    except TimeoutError:
+        return "no answer"
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    if not first:
+        return "connection closed"
+    return "" if first[0] in REPLY_TYPES else "not a RESP server"
+
+
+def run(addresses: Sequence[Address], timeout: float) -> None:
+    """Wait, and say in one line how it ended."""
+    started = time.monotonic()
+    silent = asyncio.run(wait(addresses, timeout))
+    total = len(set(addresses))
+    if not silent:
+        took = time.monotonic() - started
+        _log.info("the tier answers", extra={"instances": total, "seconds": round(took, 1)})
+        return
+    names = {f"{host}:{port}": fault for (host, port), fault in sorted(silent.items())}
+    _log.warning(
+        "starting without the whole tier",
+        extra={"instances": total, "silent": names, "waitedSeconds": timeout},
+    )

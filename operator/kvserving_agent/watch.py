@@ -1,0 +1,206 @@
+"""The two loops that watch the engine, and what they know of its present life.
+
+The probe loop asks /health (and now and then /v1/models, once /version) every 2 s and decides
+readiness; the scrape loop reads /metrics every 10 s. They share one Snapshot, which is replaced and
+never changed. Whatever belongs to a life of the engine is dropped when that life ends: the start id
+is looked at before each probe, and before and after each scrape.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from kvserving_agent import facts, identity
+from kvserving_agent.engine import Engine, EngineError, Page
+from kvserving_agent.facts import Answer, Fault, Number, Sample, Snapshot
+from kvserving_agent.identity import StartId
+
+# /v1/models is asked again after this many seconds: an engine does not lose its model, but the
+# question passes through more of it than /health does.
+MODELS_PERIOD = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Work:
+    """What the agent did since it started, for its own metrics."""
+
+    scrapes: int = 0
+    errors: Counter[tuple[str, Fault]] = field(default_factory=Counter)
+    start_changes: int = 0
+    last_page: Page | None = None
+
+
+class Watcher:
+    """Watches one engine. `known` and `work` are for everyone to read."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        table: Mapping[str, Number],
+        listener: Callable[[], StartId | None],
+        probe_period: float,
+        scrape_period: float,
+        stale_after: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._table = table
+        self._listener = listener
+        self._probe_period = probe_period
+        self._scrape_period = scrape_period
+        self.stale_after = stale_after
+        self.clock = clock
+        self.known = Snapshot()
+        self.work = Work()
+        self._last_start: StartId | None = None
+
+    async def probe_forever(self) -> None:
+        """The probe loop."""
+        while True:
+            await self.probe()
+            await asyncio.sleep(self._probe_period)
+
+    async def scrape_forever(self) -> None:
+        """The scrape loop: a slow scrape delays the next one, scrapes never pile up."""
+        due = self.clock()
+        while True:
+            await self.scrape()
+            due = max(due + self._scrape_period, self.clock())
+            await asyncio.sleep(due - self.clock())
+
+    def stop(self) -> None:
+        """Be not ready from now on; go on watching."""
+        self.known = replace(self.known, stopping=True)
+
+    async def probe(self) -> bool:
+        """Ask for health and what is due besides; False when nobody listens any more."""
+        self._identify()
+        asked = self.clock()
+        try:
+            await self._engine.health()
+        except EngineError as error:
+            self._unhealthy(error, asked)
+            return error.fault is not Fault.REFUSED
+        self._healthy(asked)
+        models = self.known.models
+        if models is None or not models.good or asked - models.at >= MODELS_PERIOD:
+            await self._ask_models()
+            if self.known.version is None:
+                await self._ask_version()
+        return True
+
+    async def scrape(self) -> None:
+        """Read the numbers once."""
+        self._identify()
+        before, asked = self.known.start, self.clock()
+        try:
+            page = await self._engine.metrics()
+            self._identify()
+            if before is not None and self.known.start != before:
+                raise EngineError(Fault.RESTARTED, "the engine restarted under the scrape")
+        except EngineError as error:
+            self._count("metrics", error)
+            errors = self.known.scrape_errors + 1
+            self.known = replace(self.known, scrape_errors=errors, last_error=error.fault)
+            return
+        self.work.scrapes += 1
+        self.work.last_page = page
+        if not self._by_socket():
+            self._become(_start_in(page))
+        values = facts.numbers(page.series, self._table)
+        self.known = replace(self.known, sample=Sample(asked, values), last_error=None)
+
+    def _by_socket(self) -> bool:
+        start = self.known.start
+        return start is not None and start.source is identity.Source.SOCKET
+
+    def _identify(self) -> None:
+        """Look who listens. Where /proc never told, its silence means nothing."""
+        found = self._listener()
+        if found is not None or self._by_socket():
+            self._become(found)
+
+    def _become(self, start: StartId | None) -> None:
+        """The life of the engine that is being watched is this one, None: there is none."""
+        old = self.known
+        if start == old.start:
+            return
+        if old.start is None:
+            # What was learnt before the name was known was learnt of this life.
+            self.known = replace(old, start=start)
+        else:
+            self._forget(start)
+        if start is None:
+            return
+        if self._last_start is not None and start != self._last_start:
+            self.work.start_changes += 1
+        self._last_start = start
+        _log.info("engine started", extra={"startId": start.value, "source": start.source.value})
+
+    def _forget(self, start: StartId | None) -> None:
+        """Drop all that was known of the engine's previous life."""
+        old = self.known
+        self.known = Snapshot(
+            start=start,
+            scrape_errors=old.scrape_errors,
+            last_error=old.last_error,
+            stopping=old.stopping,
+        )
+
+    def _healthy(self, asked: float) -> None:
+        old = self.known.health
+        self.known = replace(self.known, health=Answer(asked, good=True))
+        if old is None or not old.good:
+            _log.info("engine is healthy")
+
+    def _unhealthy(self, error: EngineError, asked: float) -> None:
+        """A refusal and a wrong status are answers; silence only lets the last answer grow old."""
+        self._count("health", error)
+        old = self.known.health
+        if error.fault is Fault.REFUSED:
+            self._forget(None)
+        if error.fault is Fault.TIMEOUT:
+            return
+        self.known = replace(self.known, health=Answer(asked, good=False))
+        if old is None or old.good:
+            _log.info("engine is not healthy", extra={"reason": str(error)})
+
+    async def _ask_models(self) -> None:
+        asked = self.clock()
+        try:
+            names = await self._engine.models()
+        except EngineError as error:
+            self._count("models", error)
+            if error.fault is not Fault.TIMEOUT:
+                self.known = replace(self.known, models=Answer(asked, good=False))
+            return
+        model = names[0] if names else None
+        self.known = replace(self.known, models=Answer(asked, bool(names)), model=model)
+
+    async def _ask_version(self) -> None:
+        try:
+            version = await self._engine.version()
+        except EngineError as error:
+            self._count("version", error)
+            return
+        self.known = replace(self.known, version=version)
+
+    def _count(self, question: str, error: EngineError) -> None:
+        first = not self.work.errors[question, error.fault]
+        self.work.errors[question, error.fault] += 1
+        if first and error.fault is not Fault.REFUSED:
+            _log.warning("first error of its kind", extra={"question": question, "why": str(error)})
+
+
+def _start_in(page: Page) -> StartId | None:
+    """The start id by the page itself, where it tells when the process started."""
+    times = page.series.get(facts.START_TIME)
+    return identity.from_start_time(times[0]) if times and times[0] is not None else None

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvserving_agent import facts
+from kvserving_agent.facts import LARGEST, VLLM_NUMBERS, Answer, Fault, Sample, Snapshot
+from kvserving_agent.identity import Source, StartId
+
+NOW = 1000.0
+STALE = 20.0
+
+WELL = Snapshot(
+    start=StartId("0123456789abcdef", Source.SOCKET),
+    health=Answer(NOW - 1, good=True),
+    models=Answer(NOW - 8, good=True),
+    model="glm-5.3",
+    version="0.33.0",
+    sample=Sample(NOW - 4, {"running": 3, "waiting": 0, "kvCacheUsage": 0.25}),
+)
+
+
+def render(known: Snapshot, now: float = NOW) -> dict[str, Any]:
+    return facts.render(
+        known,
+        now=now,
+        role="prefill",
+        engine_type="VLLM",
+        pod_uid="6f2c0a52-30c5-4b0e-8c6e-0f3f8f3c9d11",
+        stale_after=STALE,
+        table=VLLM_NUMBERS,
+    )
+
+
+def test_ready_needs_health_and_a_model_both_fresh() -> None:
+    assert facts.is_ready(WELL, NOW, STALE)
+    for worse in (
+        {"health": None},
+        {"models": None},
+        {"health": Answer(NOW, good=False)},
+        {"models": Answer(NOW, good=False)},
+        {"health": Answer(NOW - STALE - 0.1, good=True)},
+        {"models": Answer(NOW - STALE - 0.1, good=True)},
+        {"stopping": True},
+    ):
+        assert not facts.is_ready(replace(WELL, **worse), NOW, STALE), worse
+
+
+def test_an_old_answer_means_unknown_and_not_down() -> None:
+    assert facts.is_up(WELL, NOW, STALE) is True
+    assert facts.is_up(replace(WELL, health=Answer(NOW, good=False)), NOW, STALE) is False
+    assert facts.is_up(WELL, NOW + STALE, STALE) is None
+    assert facts.is_up(Snapshot(), NOW, STALE) is None
+
+
+def test_ranks_add_up_and_the_fullest_stands_for_the_cache() -> None:
+    series: dict[str, list[float | None]] = {
+        "vllm:num_requests_running": [2.0, 3.0],
+        "vllm:kv_cache_usage_perc": [0.25, 0.75],
+    }
+    values = facts.numbers(series, VLLM_NUMBERS)
+    assert (values["running"], values["kvCacheUsage"]) == (5, 0.75)
+
+
+@pytest.mark.parametrize("bad", [None, math.nan, math.inf, -math.inf, -1.0, LARGEST, 1e300])
+def test_one_bad_series_takes_its_number_away_and_no_other(bad: float | None) -> None:
+    series = {"vllm:num_requests_running": [1.0, bad], "vllm:num_requests_waiting": [4.0]}
+    values = facts.numbers(series, VLLM_NUMBERS)
+    assert values["running"] is None
+    assert values["waiting"] == 4
+
+
+def test_a_share_above_one_is_no_share() -> None:
+    assert facts.numbers({"vllm:kv_cache_usage_perc": [1.5]}, VLLM_NUMBERS)["kvCacheUsage"] is None
+
+
+def test_a_sum_beyond_all_bounds_is_no_number() -> None:
+    half = LARGEST * 0.75
+    assert (
+        facts.numbers({"vllm:prompt_tokens_total": [half, half]}, VLLM_NUMBERS)["promptTokens"]
+        is None
+    )
+
+
+def test_missing_is_null_with_a_null_age_and_zero_is_zero() -> None:
+    numbers = render(WELL)["numbers"]
+    assert numbers["waiting"] == {"value": 0, "ageSeconds": 4.0}
+    assert numbers["nixlBytes"] == {"value": None, "ageSeconds": None}
+    assert set(numbers) == set(VLLM_NUMBERS)
+
+
+def test_ages_grow_while_nothing_is_scraped() -> None:
+    later = render(WELL, NOW + 100)
+    assert later["numbers"]["running"] == {"value": 3, "ageSeconds": 104.0}
+    assert later["scrape"]["ageSeconds"] == 104.0
+    assert later["engine"]["up"] is None
+
+
+def test_nothing_known_is_all_null() -> None:
+    answer = render(Snapshot())
+    assert answer["engine"] == {
+        "type": "VLLM",
+        "up": None,
+        "ready": False,
+        "version": None,
+        "model": None,
+        "startId": None,
+        "startIdSource": None,
+        "healthAgeSeconds": None,
+    }
+    assert answer["scrape"] == {"ageSeconds": None, "errors": 0, "lastError": None}
+    assert {n["value"] for n in answer["numbers"].values()} == {None}
+
+
+def test_the_answer_has_about_two_kilobytes() -> None:
+    values = dict.fromkeys(VLLM_NUMBERS, int(LARGEST) - 1) | {"kvCacheUsage": 0.123456}
+    full = replace(WELL, sample=Sample(NOW - 12.5, values), last_error=Fault.TIMEOUT)
+    assert 1000 < len(json.dumps(render(full), separators=(",", ":"))) < 2300
+
+
+@settings(max_examples=40)
+@given(
+    st.dictionaries(
+        st.sampled_from([n.metric for n in VLLM_NUMBERS.values()]),
+        st.lists(st.none() | st.floats(), max_size=4),
+    )
+)
+def test_whatever_a_page_shows_the_answer_is_honest_json(
+    series: dict[str, list[float | None]],
+) -> None:
+    known = replace(WELL, sample=Sample(NOW, facts.numbers(series, VLLM_NUMBERS)))
+    text = json.dumps(render(known), allow_nan=False)
+    for number in json.loads(text)["numbers"].values():
+        assert number["value"] is None or 0 <= number["value"] < LARGEST
+        assert (number["value"] is None) == (number["ageSeconds"] is None)
