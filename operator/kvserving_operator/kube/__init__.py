@@ -1,0 +1,1 @@
+"""The Kubernetes API: paths, permissions, client, errors, and the comparison of objects."""

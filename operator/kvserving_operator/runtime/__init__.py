@@ -1,0 +1,1 @@
+"""What makes reconciling a process: queue, workers, leadership, resync, events, metrics, health."""

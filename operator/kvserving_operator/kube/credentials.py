@@ -1,0 +1,60 @@
+"""Where the API server is and how to speak to it: the only use of kubernetes.aio's configuration.
+
+In a pod the service account is read (and its rotated token re-read once a minute by the library);
+outside one, a kubeconfig with everything kubectl accepts there. kopf is given the same answer, so
+the process never has two opinions about its own identity.
+"""
+
+from dataclasses import dataclass, field
+
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.config import (
+    ConfigException,
+    load_incluster_config,
+    load_kube_config,
+)
+
+
+class CredentialsError(Exception):
+    """Neither a service account nor a usable kubeconfig was found."""
+
+
+@dataclass(slots=True)
+class Credentials:
+    """Endpoint, TLS material and authorisation of one API server."""
+
+    kubeconfig: str | None
+    configuration: Configuration = field(repr=False)
+
+    @classmethod
+    async def load(cls, kubeconfig: str | None) -> "Credentials":
+        """Read the given kubeconfig, else the service account, else the default kubeconfig."""
+        return cls(kubeconfig=kubeconfig, configuration=await _load(kubeconfig))
+
+    async def reload(self) -> None:
+        """Read the source again: the API server said 401 to what we had."""
+        self.configuration = await _load(self.kubeconfig)
+
+    async def authorization(self) -> str | None:
+        """Value of the Authorization header now, None with client certificates."""
+        value = await self.configuration.get_api_key_with_prefix("BearerToken", "authorization")
+        return value or None
+
+
+async def _load(kubeconfig: str | None) -> Configuration:
+    configuration = Configuration()
+    try:
+        if kubeconfig:
+            await load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=kubeconfig, client_configuration=configuration, persist_config=False
+            )
+            return configuration
+        try:
+            load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        except ConfigException:
+            await load_kube_config(  # type: ignore[no-untyped-call]
+                client_configuration=configuration, persist_config=False
+            )
+    except (ConfigException, OSError) as error:
+        raise CredentialsError(f"no usable Kubernetes credentials: {error}") from error
+    return configuration

@@ -1,0 +1,97 @@
+"""Prometheus metrics of the operator itself, all named `kvserving_operator_*`.
+
+Labels are bounded by the code (verbs, kinds, outcomes, phases): never a namespace, a name or a
+message. Metrics about one KVServing's engines belong to the agents, not here.
+"""
+
+from collections.abc import Callable
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+)
+
+from kvserving_operator import __version__
+from kvserving_operator.kube.transport import Call
+
+REGISTRY = CollectorRegistry(auto_describe=True)
+ProcessCollector(registry=REGISTRY)
+
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+BUILD = Info("kvserving_operator_build", "Version of the operator.", registry=REGISTRY)
+BUILD.info({"version": __version__})
+PASSES = Counter(
+    "kvserving_operator_passes_total",
+    "Reconcile passes, by outcome: success, failed (partly done), error, fenced.",
+    ["outcome"],
+    registry=REGISTRY,
+)
+PASS_SECONDS = Histogram(
+    "kvserving_operator_pass_seconds",
+    "Wall time of one reconcile pass, waiting for the API server included.",
+    buckets=_BUCKETS,
+    registry=REGISTRY,
+)
+QUEUE_LATENCY = Histogram(
+    "kvserving_operator_queue_latency_seconds",
+    "Time a key waited beyond the moment it was wanted.",
+    buckets=_BUCKETS,
+    registry=REGISTRY,
+)
+API_REQUESTS = Counter(
+    "kvserving_operator_api_requests_total",
+    "Request attempts to the API server; code is the HTTP status class, or none without an answer.",
+    ["verb", "resource", "code"],
+    registry=REGISTRY,
+)
+API_SECONDS = Histogram(
+    "kvserving_operator_api_request_seconds",
+    "Duration of request attempts to the API server.",
+    ["verb"],
+    buckets=_BUCKETS,
+    registry=REGISTRY,
+)
+WATCH_EVENTS = Counter(
+    "kvserving_operator_watch_events_total",
+    "Watch events, by resource and whether they woke a pass or were noise.",
+    ["resource", "effect"],
+    registry=REGISTRY,
+)
+LEADER = Gauge(
+    "kvserving_operator_leader", "1 while this process leads, else 0.", registry=REGISTRY
+)
+STATUS_WRITES = Counter(
+    "kvserving_operator_status_writes_total", "Writes of KVServing status.", registry=REGISTRY
+)
+OBJECTS = Gauge(
+    "kvserving_operator_objects",
+    "KVServing objects that this process reconciles, by phase.",
+    ["phase"],
+    registry=REGISTRY,
+)
+EVENTS_FAILED = Counter(
+    "kvserving_operator_events_failed_total",
+    "Kubernetes Events that could not be written.",
+    registry=REGISTRY,
+)
+
+
+def observe_call(call: Call) -> None:
+    """Count one request attempt; the client's `observe` hook."""
+    code = f"{call.status // 100}xx" if call.status else "none"
+    plural = call.resource.plural
+    resource = f"{plural}/{call.subresource}" if call.subresource else plural
+    API_REQUESTS.labels(verb=call.verb, resource=resource, code=code).inc()
+    API_SECONDS.labels(verb=call.verb).observe(call.seconds)
+
+
+def gauge(name: str, text: str, read: Callable[[], float]) -> Gauge:
+    """Register a gauge whose value is read at each scrape."""
+    metric = Gauge(f"kvserving_operator_{name}", text, registry=REGISTRY)
+    metric.set_function(read)
+    return metric
