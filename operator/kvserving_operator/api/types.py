@@ -143,6 +143,12 @@ class SecretKeySelector(APIModel):
     )
 
 
+@validated_by(
+    CELRule(
+        rule="!has(self.value) || !has(self.valueFrom)",
+        message="a variable of env has both value and valueFrom: remove one of them",
+    )
+)
 class EnvVar(APIModel):
     """A core/v1 environment variable."""
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from kvserving_operator.api import meta
-from kvserving_operator.api.types import APIModel, Bool, Int, JSONValue
+from kvserving_operator.api.types import APIModel, Bool, Int, JSONValue, validated_by
 from kvserving_operator.api.v1alpha1.autoscaling import AutoscalingSpec
 from kvserving_operator.api.v1alpha1.engine import EngineSpec
 from kvserving_operator.api.v1alpha1.kv_cache import KVCacheSpec
@@ -15,6 +15,7 @@ from kvserving_operator.api.v1alpha1.network import NetworkPolicySpec
 from kvserving_operator.api.v1alpha1.roles import DecodeSpec, PrefillSpec
 from kvserving_operator.api.v1alpha1.rollout import RolloutSpec
 from kvserving_operator.api.v1alpha1.router import RouterSpec
+from kvserving_operator.api.v1alpha1.rules import OBJECT_RULES, SPEC_RULES
 from kvserving_operator.api.v1alpha1.sla import SLASpec
 from kvserving_operator.api.v1alpha1.status import KVServingStatus
 from kvserving_operator.api.v1alpha1.transfer import TransferSpec
@@ -36,6 +37,7 @@ class ObjectMeta(APIModel):
     finalizers: tuple[str, ...] = ()
 
 
+@validated_by(*SPEC_RULES)
 class KVServingSpec(APIModel):
     """What is wanted."""
 
@@ -85,6 +87,7 @@ class KVServingSpec(APIModel):
     )
 
 
+@validated_by(*OBJECT_RULES)
 class KVServing(APIModel):
     """A disaggregated LLM serving stack with a KV tier that is worth reading."""
 

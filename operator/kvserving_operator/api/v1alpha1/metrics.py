@@ -39,6 +39,13 @@ class Prometheus(APIModel):
     )
 
 
+@validated_by(
+    CELRule(
+        rule="duration(self.interval) >= duration('1s')",
+        field=".interval",
+        message="spec.metrics.podMonitor.interval must be at least 1s: raise it",
+    )
+)
 class PodMonitor(APIModel):
     """A PodMonitor for the pods of this KVServing."""
 

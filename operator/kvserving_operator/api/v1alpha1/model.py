@@ -13,9 +13,11 @@ from kvserving_operator.api.types import (
     AbsolutePath,
     APIModel,
     Bool,
+    CELRule,
     Int,
     JSONValue,
     SecretKeySelector,
+    validated_by,
 )
 
 
@@ -89,6 +91,14 @@ ServedName = Annotated[
 ]
 
 
+@validated_by(
+    CELRule(
+        rule="!has(self.volume) || self.volume.path != self.cache.mountPath",
+        field=".volume.path",
+        message="spec.model.volume.path equals spec.model.cache.mountPath: mount them at two "
+        "different paths",
+    )
+)
 class ModelSpec(APIModel):
     """The model."""
 

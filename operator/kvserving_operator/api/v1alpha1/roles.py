@@ -108,6 +108,13 @@ class DecodeDrain(APIModel):
     )
 
 
+@validated_by(
+    CELRule(
+        rule="duration(self.startupTimeout) >= duration('10s')",
+        field=".startupTimeout",
+        message="startupTimeout must be at least 10s, or no engine ever starts: raise it",
+    )
+)
 class RoleSpec(APIModel):
     """The fields that both roles have."""
 

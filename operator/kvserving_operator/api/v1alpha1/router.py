@@ -9,6 +9,7 @@ from kvserving_operator.api.types import (
     LIST_TYPE,
     Annotations,
     APIModel,
+    CELRule,
     EnvList,
     ExtraArgs,
     Int,
@@ -81,6 +82,14 @@ Hostname = Annotated[
 ]
 
 
+@validated_by(
+    CELRule(
+        rule="self.hostnames.size() == 0 || self.parentRefs.size() > 0",
+        field=".hostnames",
+        message="spec.router.gateway.hostnames needs a Gateway: add spec.router.gateway."
+        "parentRefs, or remove the host names",
+    )
+)
 class RouterGateway(APIModel):
     """The HTTPRoute in front of the router."""
 

@@ -2,9 +2,24 @@
 
 from pydantic import Field
 
-from kvserving_operator.api.types import APIModel, Duration
+from kvserving_operator.api.types import APIModel, CELRule, Duration, validated_by
 
 
+@validated_by(
+    *(
+        CELRule(
+            rule=f"!has(self.{name}) || duration(self.{name}) > duration('0s')",
+            field=f".{name}",
+            message=f"{name} must be above 0: raise it, or remove it for no target",
+        )
+        for name in ("p50", "p90", "mean")
+    ),
+    CELRule(
+        rule="!has(self.p50) || !has(self.p90) || duration(self.p50) <= duration(self.p90)",
+        field=".p50",
+        message="p50 must not be above p90: lower the one or raise the other",
+    ),
+)
 class LatencyTargets(APIModel):
     """Targets for one latency; every target that is given must hold."""
 

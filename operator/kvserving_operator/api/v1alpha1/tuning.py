@@ -2,10 +2,17 @@
 
 from pydantic import Field
 
-from kvserving_operator.api.types import APIModel, Duration
+from kvserving_operator.api.types import APIModel, CELRule, Duration, validated_by
 from kvserving_operator.api.v1alpha1.autoscaling import AutomationMode
 
 
+@validated_by(
+    CELRule(
+        rule="duration(self.interval) >= duration('10s')",
+        field=".interval",
+        message="spec.tuning.interval must be at least 10s: measurements need that long; raise it",
+    )
+)
 class TuningSpec(APIModel):
     """The tuner."""
 
