@@ -9,7 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, StringConstraints, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    StringConstraints,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
 from pydantic.annotated_handlers import GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -128,6 +136,21 @@ Labels = Annotated[Mapping[str, LabelValue], Field(max_length=32)]
 Annotations = Annotated[Mapping[str, AnnotationValue], Field(max_length=32)]
 
 
+def _without_duplicates(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    keys = [getattr(item, "name", item) for item in items]
+    twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+    if twice:
+        raise ValueError(f"duplicate value: {', '.join(twice)}")
+    return items
+
+
+# What the apiserver does for list-type set, and for list-type map keyed by name.
+Unique: Final = AfterValidator(_without_duplicates)
+SET: Final = Field(json_schema_extra={LIST_TYPE: "set"})
+MAP_BY_NAME: Final = Field(json_schema_extra={LIST_TYPE: "map", LIST_MAP_KEYS: ["name"]})
+ATOMIC: Final = Field(json_schema_extra={LIST_TYPE: "atomic"})
+
+
 class LocalObjectReference(APIModel):
     """The name of an object in the KVServing's own namespace."""
 
@@ -169,8 +192,8 @@ class EnvVar(APIModel):
 
 EnvList = Annotated[
     tuple[EnvVar, ...],
-    Field(max_length=128, json_schema_extra={LIST_TYPE: "map", LIST_MAP_KEYS: ["name"]}),
+    Field(max_length=128),
+    MAP_BY_NAME,
+    Unique,
 ]
-ExtraArgs = Annotated[
-    tuple[Argument, ...], Field(max_length=128, json_schema_extra={LIST_TYPE: "atomic"})
-]
+ExtraArgs = Annotated[tuple[Argument, ...], Field(max_length=128), ATOMIC]

@@ -6,8 +6,8 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from kvserving_operator.api.types import (
-    LIST_MAP_KEYS,
-    LIST_TYPE,
+    MAP_BY_NAME,
+    SET,
     APIModel,
     CELRule,
     EnvList,
@@ -15,6 +15,7 @@ from kvserving_operator.api.types import (
     Image,
     LocalObjectReference,
     PassThrough,
+    Unique,
     validated_by,
 )
 
@@ -78,9 +79,7 @@ class EngineSpec(APIModel):
         "rules; the agent reports the real one. Default empty: the version that the operator "
         "supports.",
     )
-    features: Annotated[
-        tuple[EngineFeature, ...], Field(max_length=16, json_schema_extra={LIST_TYPE: "set"})
-    ] = Field(
+    features: Annotated[tuple[EngineFeature, ...], Field(max_length=16), SET, Unique] = Field(
         default=(),
         description="What the image promises beyond the stock engine: ShardedStore, RankedRemote, "
         "AsyncLoading, LoadOrRecompute, GraniKV. Each is checked against what the running engine "
@@ -112,7 +111,9 @@ class EngineSpec(APIModel):
     )
     image_pull_secrets: Annotated[
         tuple[LocalObjectReference, ...],
-        Field(max_length=16, json_schema_extra={LIST_TYPE: "map", LIST_MAP_KEYS: ["name"]}),
+        Field(max_length=16),
+        MAP_BY_NAME,
+        Unique,
     ] = Field(
         default=(),
         description="Secrets with registry credentials, for the pods of every role. Default empty.",

@@ -8,8 +8,8 @@ from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 from kvserving_operator.api.types import (
-    LIST_TYPE,
     PRESERVE,
+    SET,
     AbsolutePath,
     APIModel,
     Bool,
@@ -17,6 +17,7 @@ from kvserving_operator.api.types import (
     Int,
     JSONValue,
     SecretKeySelector,
+    Unique,
     validated_by,
 )
 
@@ -109,9 +110,7 @@ class ModelSpec(APIModel):
         "path in the image. It is part of every cache key and of the tier epoch, and it is what "
         "the engine loads when volume is absent."
     )
-    served_names: Annotated[
-        tuple[ServedName, ...], Field(max_length=16, json_schema_extra={LIST_TYPE: "set"})
-    ] = Field(
+    served_names: Annotated[tuple[ServedName, ...], Field(max_length=16), SET, Unique] = Field(
         default=(),
         description="Names under which the API serves the model. The first is the label of the "
         "metrics. Default empty: the model name alone.",

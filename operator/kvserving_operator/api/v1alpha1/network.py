@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from kvserving_operator.api.types import LIST_TYPE, APIModel, PassThrough
+from kvserving_operator.api.types import ATOMIC, APIModel, PassThrough
 
 
 class NetworkPolicyMode(StrEnum):
@@ -15,9 +15,7 @@ class NetworkPolicyMode(StrEnum):
     DISABLED = "Disabled"
 
 
-Peers = Annotated[
-    tuple[PassThrough, ...], Field(max_length=64, json_schema_extra={LIST_TYPE: "atomic"})
-]
+Peers = Annotated[tuple[PassThrough, ...], Field(max_length=64), ATOMIC]
 
 
 class NetworkPolicySpec(APIModel):

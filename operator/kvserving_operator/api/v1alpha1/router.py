@@ -6,7 +6,8 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from kvserving_operator.api.types import (
-    LIST_TYPE,
+    ATOMIC,
+    SET,
     Annotations,
     APIModel,
     CELRule,
@@ -15,6 +16,7 @@ from kvserving_operator.api.types import (
     Int,
     OptionalImage,
     PassThrough,
+    Unique,
     validated_by,
 )
 from kvserving_operator.api.v1alpha1.engine import one_piece_rule
@@ -93,16 +95,12 @@ Hostname = Annotated[
 class RouterGateway(APIModel):
     """The HTTPRoute in front of the router."""
 
-    parent_refs: Annotated[
-        tuple[PassThrough, ...], Field(max_length=16, json_schema_extra={LIST_TYPE: "atomic"})
-    ] = Field(
+    parent_refs: Annotated[tuple[PassThrough, ...], Field(max_length=16), ATOMIC] = Field(
         default=(),
         description="Gateway API parentRefs of the HTTPRoute, handed on as they are. Default "
         "empty: no HTTPRoute.",
     )
-    hostnames: Annotated[
-        tuple[Hostname, ...], Field(max_length=16, json_schema_extra={LIST_TYPE: "set"})
-    ] = Field(
+    hostnames: Annotated[tuple[Hostname, ...], Field(max_length=16), SET, Unique] = Field(
         default=(),
         description="Host names of the HTTPRoute. Default empty: every host of the parents.",
     )

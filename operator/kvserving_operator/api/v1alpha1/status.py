@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from kvserving_operator.api.conditions import Condition
-from kvserving_operator.api.types import LIST_MAP_KEYS, LIST_TYPE, APIModel, Int
+from kvserving_operator.api.types import ATOMIC, LIST_MAP_KEYS, LIST_TYPE, APIModel, Int
 
 
 class TierStatus(APIModel):
@@ -87,9 +87,9 @@ class TuningStatus(APIModel):
     last_change: str | None = Field(
         default=None, description="When a knob was last turned, RFC 3339."
     )
-    history: Annotated[
-        tuple[TuningChange, ...], Field(max_length=20, json_schema_extra={LIST_TYPE: "atomic"})
-    ] = Field(default=(), description="The last decisions, newest first, at most 20.")
+    history: Annotated[tuple[TuningChange, ...], Field(max_length=20), ATOMIC] = Field(
+        default=(), description="The last decisions, newest first, at most 20."
+    )
 
 
 class ScalingStatus(APIModel):

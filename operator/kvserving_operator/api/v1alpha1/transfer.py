@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from kvserving_operator.api.types import LIST_TYPE, APIModel, Int, PassThrough
+from kvserving_operator.api.types import SET, APIModel, Int, PassThrough, Unique
 
 
 class TransferConnector(StrEnum):
@@ -43,7 +43,9 @@ class Nixl(APIModel):
 
     backends: Annotated[
         tuple[NixlBackend, ...],
-        Field(min_length=1, max_length=8, json_schema_extra={LIST_TYPE: "set"}),
+        Field(min_length=1, max_length=8),
+        SET,
+        Unique,
     ] = Field(default=("UCX",), description="NIXL backends, in order of preference. Default [UCX].")
     num_threads: Int = Field(
         default=4, ge=1, le=64, description="Threads of the NIXL backend. Default 4."
