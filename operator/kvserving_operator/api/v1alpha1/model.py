@@ -8,8 +8,8 @@ from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 from kvserving_operator.api.types import (
+    ATOMIC,
     PRESERVE,
-    SET,
     AbsolutePath,
     APIModel,
     Bool,
@@ -98,7 +98,12 @@ ServedName = Annotated[
         field=".volume.path",
         message="spec.model.volume.path equals spec.model.cache.mountPath: mount them at two "
         "different paths",
-    )
+    ),
+    CELRule(
+        rule="self.servedNames.all(n, self.servedNames.exists_one(m, m == n))",
+        field=".servedNames",
+        message="spec.model.servedNames holds a name twice: remove one of them",
+    ),
 )
 class ModelSpec(APIModel):
     """The model."""
@@ -110,7 +115,7 @@ class ModelSpec(APIModel):
         "path in the image. It is part of every cache key and of the tier epoch, and it is what "
         "the engine loads when volume is absent."
     )
-    served_names: Annotated[tuple[ServedName, ...], Field(max_length=16), SET, Unique] = Field(
+    served_names: Annotated[tuple[ServedName, ...], Field(max_length=16), ATOMIC, Unique] = Field(
         default=(),
         description="Names under which the API serves the model. The first is the label of the "
         "metrics. Default empty: the model name alone.",

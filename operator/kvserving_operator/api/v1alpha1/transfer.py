@@ -5,7 +5,15 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from kvserving_operator.api.types import SET, APIModel, Int, PassThrough, Unique
+from kvserving_operator.api.types import (
+    ATOMIC,
+    APIModel,
+    CELRule,
+    Int,
+    PassThrough,
+    Unique,
+    validated_by,
+)
 
 
 class TransferConnector(StrEnum):
@@ -38,13 +46,20 @@ class PeerRestart(StrEnum):
 NixlBackend = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]+$", max_length=32)]
 
 
+@validated_by(
+    CELRule(
+        rule="self.backends.all(b, self.backends.exists_one(c, c == b))",
+        field=".backends",
+        message="spec.transfer.nixl.backends holds a backend twice: remove one of them",
+    )
+)
 class Nixl(APIModel):
     """Settings of NIXL."""
 
     backends: Annotated[
         tuple[NixlBackend, ...],
         Field(min_length=1, max_length=8),
-        SET,
+        ATOMIC,
         Unique,
     ] = Field(default=("UCX",), description="NIXL backends, in order of preference. Default [UCX].")
     num_threads: Int = Field(
