@@ -133,14 +133,19 @@ def is_up(known: Snapshot, now: float, stale_after: float) -> bool | None:
 
 
 def is_ready(known: Snapshot, now: float, stale_after: float) -> bool:
-    """Whether the pod may be sent requests: healthy and a model listed, both freshly answered."""
-    models = known.models
+    """Whether the pod may be sent requests: healthy, and it listed a model not long before.
+
+    The list is asked for less often than health. It is measured against the last health answer, so
+    that a silent engine is given the same time whenever its list was asked for last.
+    """
+    health, models = known.health, known.models
     return (
         not known.stopping
         and is_up(known, now, stale_after) is True
+        and health is not None
         and models is not None
         and models.good
-        and now - models.at <= stale_after
+        and health.at - models.at <= stale_after
     )
 
 

@@ -7,9 +7,9 @@ Later parts (tuning, drain) are handlers added to `_routes`; the token check cov
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from kvserving_agent import facts
 from kvserving_agent.metrics import CONTENT_TYPE, AgentMetrics
@@ -21,8 +21,6 @@ OPEN_PATHS = frozenset({"/readyz", "/metrics"})
 # Nothing that is sent to the agent is large.
 MAX_BODY_BYTES = 64 * 1024
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 
 class Api:
     """The handlers; `app` is what a runner serves."""
@@ -33,9 +31,7 @@ class Api:
         self._tokens = tokens
         self._refused = 0
         self._metrics = AgentMetrics(watcher, lambda: self._refused)
-        self.app = web.Application(
-            middlewares=[web.middleware(self._guard)], client_max_size=MAX_BODY_BYTES
-        )
+        self.app = web.Application(middlewares=[self._guard()], client_max_size=MAX_BODY_BYTES)
         self.app.on_response_prepare.append(_sign)
         self.app.add_routes(self._routes())
 
@@ -46,13 +42,19 @@ class Api:
             web.get("/v1/facts", self._facts),
         ]
 
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path not in OPEN_PATHS and not self._authorised(request):
-            self._refused += 1
-            return web.json_response(
-                {"error": "unauthorised"}, status=401, headers={"WWW-Authenticate": "Bearer"}
-            )
-        return await handler(request)
+    def _guard(self) -> Middleware:
+        """The token check, in front of the routes."""
+
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if request.path not in OPEN_PATHS and not self._authorised(request):
+                self._refused += 1
+                return web.json_response(
+                    {"error": "unauthorised"}, status=401, headers={"WWW-Authenticate": "Bearer"}
+                )
+            return await handler(request)
+
+        return guard
 
     def _authorised(self, request: web.Request) -> bool:
         scheme, _, presented = request.headers.get("Authorization", "").partition(" ")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Sequence
 
@@ -75,10 +76,17 @@ async def _ask(address: Address, timeout: float) -> str:
     except TimeoutError:
         return "no answer"
     except OSError as error:
-        return error.strerror or type(error).__name__
+        return _reason(error)
     if not first:
         return "connection closed"
     return "" if first[0] in REPLY_TYPES else "not a RESP server"
+
+
+def _reason(error: OSError) -> str:
+    """The system's word for it; errors of name look-up have numbers and texts of their own."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or type(error).__name__
 
 
 def run(addresses: Sequence[Address], timeout: float) -> None:

@@ -20,10 +20,6 @@ from kvserving_agent.engine import Engine, EngineError, Page
 from kvserving_agent.facts import Answer, Fault, Number, Sample, Snapshot
 from kvserving_agent.identity import StartId
 
-# /v1/models is asked again after this many seconds: an engine does not lose its model, but the
-# question passes through more of it than /health does.
-MODELS_PERIOD = 10.0
-
 _log = logging.getLogger(__name__)
 
 
@@ -91,7 +87,8 @@ class Watcher:
             return error.fault is not Fault.REFUSED
         self._healthy(asked)
         models = self.known.models
-        if models is None or not models.good or asked - models.at >= MODELS_PERIOD:
+        # Asked less often than health, since it passes through more of the engine.
+        if models is None or not models.good or asked - models.at >= self.stale_after / 2:
             await self._ask_models()
             if self.known.version is None:
                 await self._ask_version()

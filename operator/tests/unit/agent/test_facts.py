@@ -46,10 +46,17 @@ def test_ready_needs_health_and_a_model_both_fresh() -> None:
         {"health": Answer(NOW, good=False)},
         {"models": Answer(NOW, good=False)},
         {"health": Answer(NOW - STALE - 0.1, good=True)},
-        {"models": Answer(NOW - STALE - 0.1, good=True)},
+        {"models": Answer(NOW - 1 - STALE - 0.1, good=True)},
         {"stopping": True},
     ):
         assert not facts.is_ready(replace(WELL, **worse), NOW, STALE), worse
+
+
+def test_silence_is_given_the_same_time_whenever_the_models_were_listed() -> None:
+    silent = replace(WELL, models=Answer(NOW - 11, good=True))
+    last = NOW - 1 + STALE
+    assert facts.is_ready(silent, last, STALE)
+    assert not facts.is_ready(silent, last + 0.1, STALE)
 
 
 def test_an_old_answer_means_unknown_and_not_down() -> None:

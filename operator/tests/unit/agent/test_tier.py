@@ -1,0 +1,106 @@
+"""wait-for-tier against real sockets on the loopback address."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from kvserving_agent import tier
+from kvserving_agent.main import main
+
+
+@asynccontextmanager
+async def listening(answer: bytes | None, port: int = 0) -> AsyncIterator[int]:
+    """A server that answers each first request so; None: never."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"PING\r\n")
+        if answer is None:
+            await reader.read()
+        else:
+            writer.write(answer)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", port)
+    async with server:
+        yield int(server.sockets[0].getsockname()[1])
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"+PONG\r\n",
+        b"-NOAUTH Authentication required.\r\n",
+        b"-LOADING Valkey is loading the dataset in memory\r\n",
+        b"$4\r\nPONG\r\n",
+        b"_\r\n",
+    ],
+)
+async def test_any_resp_reply_will_do(reply: bytes) -> None:
+    async with listening(reply) as port:
+        assert await tier.wait([("127.0.0.1", port)], 5) == {}
+
+
+@pytest.mark.parametrize(
+    ("reply", "fault"),
+    [(b"HTTP/1.1 400 Bad Request\r\n", "not a RESP server"), (b"", "connection closed")],
+)
+async def test_what_is_no_reply_is_named(reply: bytes, fault: str) -> None:
+    async with listening(reply) as port:
+        assert await tier.wait([("127.0.0.1", port)], 0.1) == {("127.0.0.1", port): fault}
+
+
+async def test_only_the_silent_ones_are_named_and_the_bound_holds() -> None:
+    absent = closed_port()
+    async with listening(b"+PONG\r\n") as good, listening(None) as mute:
+        started = time.monotonic()
+        silent = await tier.wait([("127.0.0.1", p) for p in (good, mute, absent)], 0.7)
+    assert silent == {
+        ("127.0.0.1", mute): "no answer",
+        ("127.0.0.1", absent): "Connection refused",
+    }
+    assert time.monotonic() - started < 3
+
+
+async def test_an_instance_that_comes_up_later_is_waited_for() -> None:
+    port = closed_port()
+    waiting = asyncio.create_task(tier.wait([("127.0.0.1", port)], 20))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    async with listening(b"+PONG\r\n", port):
+        assert await waiting == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("x-valkey-0.x-valkey.ns.svc:6379", ("x-valkey-0.x-valkey.ns.svc", 6379)),
+        ("[fd00::7]:6379", ("fd00::7", 6379)),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert tier.parse_address(text) == address
+
+
+def test_time_is_up_exits_zero_with_one_line_that_names_the_silent(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    port = closed_port()
+    assert main(["wait-for-tier", "--timeout", "100ms", f"127.0.0.1:{port}"]) == 0
+    (line,) = capfd.readouterr().err.splitlines()
+    said = json.loads(line)
+    assert said["message"] == "starting without the whole tier"
+    assert said["silent"] == {f"127.0.0.1:{port}": "Connection refused"}
+    assert (said["instances"], said["waitedSeconds"]) == (1, 0.1)
