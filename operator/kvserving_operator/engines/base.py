@@ -4,23 +4,29 @@
 ``render`` turns the answers into objects without knowing which engine gave them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from kvserving_operator.api import quantity
 from kvserving_operator.api.types import EnvVar
 from kvserving_operator.api.v1alpha1 import (
     Attention,
+    DecodeSpec,
     EngineFeature,
     KVServing,
     KVServingSpec,
     LoadFailurePolicy,
     Parallelism,
-    RoleSpec,
+    PrefillSpec,
+    RemoteType,
 )
 from kvserving_operator.engines.faults import Fault
 from kvserving_operator.engines.ports import Port
+
+EngineRoleSpec = PrefillSpec | DecodeSpec
+"""The spec of a role that runs engines."""
 
 
 class Role(StrEnum):
@@ -48,7 +54,7 @@ class Proposal:
 
     name: str
     spec: KVServingSpec
-    roles: tuple[tuple[Role, RoleSpec], ...]
+    roles: tuple[tuple[Role, EngineRoleSpec], ...]
     """The engine roles in the order prefill, decode."""
     wants_cache: bool
     """Whether LMCache runs at all: a local or a remote tier is asked for."""
@@ -57,15 +63,15 @@ class Proposal:
     def of(cls, kvserving: KVServing) -> "Proposal":
         """The proposal of an object."""
         spec = kvserving.spec
-        roles: tuple[tuple[Role, RoleSpec], ...] = ((Role.DECODE, spec.decode),)
+        roles: tuple[tuple[Role, EngineRoleSpec], ...] = ((Role.DECODE, spec.decode),)
         if spec.prefill is not None:
             roles = ((Role.PREFILL, spec.prefill), *roles)
-        local, remote = spec.kv_cache.local, spec.kv_cache.remote
+        local = quantity.to_bytes(spec.kv_cache.local.size_per_replica or 0)
         return cls(
             name=kvserving.metadata.name,
             spec=spec,
             roles=roles,
-            wants_cache=local.size_per_replica is not None or remote.type != "None",
+            wants_cache=local > 0 or spec.kv_cache.remote.type is not RemoteType.NONE,
         )
 
     @property
@@ -74,7 +80,7 @@ class Proposal:
         return self.roles[0][0]
 
     @property
-    def cache_role_spec(self) -> RoleSpec:
+    def cache_role_spec(self) -> EngineRoleSpec:
         """The spec of ``cache_role``."""
         return self.roles[0][1]
 
@@ -114,8 +120,12 @@ class CacheSettings:
     chunk_tokens: int
     local_bytes_per_rank: int
     """Host memory of one worker for KV, in bytes."""
+    min_tokens: int | None
+    """Fewest tokens of a hit that are loaded; None leaves it to the client."""
     remote: tuple[str, ...]
     """``host:port`` of every tier instance in ordinal order; empty without a remote tier."""
+    database: int
+    """Number of the database that keeps this epoch's keys from those of another."""
     auth_secret: str
     """Name of the Secret that holds the tier's passwords."""
     ranks: int
@@ -130,7 +140,7 @@ class Wiring:
     """KV goes from prefill to decode."""
     cache: CacheSettings | None
     """LMCache in this role, or None."""
-    peer_carries_cache: bool
+    stack_carries_cache: bool
     """LMCache in any role of the stack: both roles must then agree on the KV manager."""
     lease_seconds: int
     """How long a prefill keeps finished KV for its decode."""
@@ -166,6 +176,10 @@ class Engine(Protocol):
 
     def environment_remedy(self, name: str, value: str | None) -> str | None:
         """The remedy when the operator owns an environment variable; None when it is free."""
+        ...
+
+    def kv_arguments(self, arguments: Sequence[str]) -> tuple[str, ...]:
+        """The elements of ``arguments`` that shape the KV, for the tier epoch."""
         ...
 
     def topology(self, parallelism: Parallelism, attention: Attention) -> Topology:

@@ -119,19 +119,6 @@ ENGINE_ONLY_FLAGS: Final = FlagTable(
 """Flags that shape the KV or the token ids: different values in the roles would be wrong answers,
 or a NIXL handshake that fails on every request."""
 
-SPECULATION_FLAGS: Final = FlagTable(
-    tuple(
-        _flag("remove it", *names)
-        for names in (
-            ("--speculative-config", "-sc"),
-            ("--spec-method",),
-            ("--spec-model",),
-            ("--spec-tokens",),
-        )
-    )
-)
-"""Flags whose values belong to the tier epoch (draft layers add KV)."""
-
 LORA_FLAGS: Final = FlagTable(
     (
         _flag(

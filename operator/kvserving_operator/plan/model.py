@@ -131,6 +131,7 @@ class TierPlan:
     image: str
     resources: Mapping[str, Any]
     maxmemory_bytes: int
+    databases: int
     io_threads: int
     pod_templates: tuple[Mapping[str, Any], ...]
     epoch: str

@@ -1,0 +1,182 @@
+"""A KVServing becomes a Plan or a Refusal: the one entry of this package. Pure."""
+
+from kvserving_operator.api import duration
+from kvserving_operator.api.v1alpha1 import (
+    KVServing,
+    KVServingSpec,
+    LoadFailurePolicy,
+    NetworkPolicyMode,
+)
+from kvserving_operator.engines import paths
+from kvserving_operator.engines.base import (
+    CacheSettings,
+    Engine,
+    EngineRoleSpec,
+    Proposal,
+    Role,
+    Topology,
+    Wiring,
+)
+from kvserving_operator.engines.registry import ENGINES
+from kvserving_operator.plan import cache, resources, topology, volumes
+from kvserving_operator.plan.model import (
+    Defaults,
+    Mount,
+    NetworkPlan,
+    Plan,
+    Refusal,
+    RolePlan,
+)
+from kvserving_operator.plan.naming import Names, child_names
+from kvserving_operator.plan.router import router_plan
+from kvserving_operator.plan.validate import faults
+
+LEASE_SHARE_TENTHS = 6
+"""The engine's lease in tenths of drain.lease: the rest is for a decode that is late."""
+GRACE_SLACK_SECONDS = 30
+"""Beyond drain and lease: more than --shutdown-timeout, which runs inside the drain, plus 10 s."""
+
+
+def build(kvserving: KVServing, defaults: Defaults) -> Plan | Refusal:
+    """Everything that is wanted for ``kvserving``, or every reason why it cannot be served."""
+    proposal = Proposal.of(kvserving)
+    if found := faults(proposal):
+        return Refusal(faults=found)
+    return _plan(proposal, kvserving.metadata.namespace, defaults)
+
+
+def _plan(proposal: Proposal, namespace: str, defaults: Defaults) -> Plan:
+    spec = proposal.spec
+    engine = ENGINES[spec.engine.type]
+    names = child_names(proposal.name)
+    shape = engine.topology(proposal.cache_role_spec.parallelism, proposal.attention)
+    epoch = cache.tier_epoch(proposal, shape, engine)
+    settings = cache.cache_settings(proposal, shape, names, namespace, epoch)
+    roles = tuple(_role_plan(proposal, engine, names, role, settings) for role, _ in proposal.roles)
+    return Plan(
+        name=proposal.name,
+        namespace=namespace,
+        names=names,
+        suspended=spec.suspend,
+        agent_image=defaults.agent_image,
+        image_pull_secrets=tuple(reference.name for reference in spec.engine.image_pull_secrets),
+        roles=roles,
+        tier=cache.tier_plan(proposal, shape, names, epoch),
+        router=router_plan(proposal, names, namespace, defaults),
+        network=_network_plan(spec, defaults),
+        rollout_paused=spec.rollout.paused,
+        kv_shards=shape.kv_ranks,
+        gpus=topology.gpus(roles),
+        gpu_budget=spec.autoscaling.gpu_budget,
+    )
+
+
+def _role_plan(
+    proposal: Proposal, engine: Engine, names: Names, role: Role, settings: CacheSettings | None
+) -> RolePlan:
+    spec, given = proposal.spec, dict(proposal.roles)[role]
+    shape = engine.topology(given.parallelism, proposal.attention)
+    carried = settings if role is proposal.cache_role else None
+    launch = engine.launch(proposal, role, _wiring(proposal, role, carried, settings))
+    count = topology.replicas(given)
+    accelerators = topology.accelerators(given, shape)
+    return RolePlan(
+        role=role,
+        name=names.prefill if role is Role.PREFILL else names.decode,
+        replicas=count,
+        max_unavailable=topology.max_unavailable(spec.rollout.max_unavailable, count),
+        topology=shape,
+        accelerators=accelerators,
+        launch=launch,
+        image=given.image or spec.engine.image,
+        resources=resources.engine_resources(
+            given,
+            shape,
+            accelerators=accelerators,
+            local_bytes=_local_bytes(carried, shape),
+        ),
+        shared_memory_bytes=resources.shared_memory(shape),
+        mounts=_mounts(spec),
+        labels=given.workload_labels,
+        annotations=given.workload_annotations,
+        pod_templates=(spec.engine.pod_template, given.pod_template),
+        owned_environment=frozenset(
+            variable.name
+            for variable in launch.environment
+            if engine.environment_remedy(variable.name, variable.value)
+        ),
+        startup_seconds=duration.whole_seconds(given.startup_timeout),
+        grace_seconds=_grace_seconds(given),
+        locks_memory=bool(given.rdma.resources),
+        engine_type=spec.engine.type.value,
+        wait_for=carried.remote if carried else (),
+    )
+
+
+def _wiring(
+    proposal: Proposal,
+    role: Role,
+    carried: CacheSettings | None,
+    settings: CacheSettings | None,
+) -> Wiring:
+    prefill = proposal.spec.prefill
+    lease = duration.whole_seconds(prefill.drain.lease) if prefill else 0
+    policy = proposal.spec.transfer.load_failure_policy
+    if role is Role.PREFILL and prefill and prefill.parallelism.prefill_context > 1:
+        # vLLM's recovery from a failed load under context parallelism answered with wrong text.
+        policy = LoadFailurePolicy.FAIL
+    return Wiring(
+        transfers=prefill is not None,
+        cache=carried,
+        stack_carries_cache=settings is not None,
+        lease_seconds=lease * LEASE_SHARE_TENTHS // 10,
+        load_failure=policy,
+    )
+
+
+def _local_bytes(carried: CacheSettings | None, shape: Topology) -> int:
+    return carried.local_bytes_per_rank * shape.workers if carried else 0
+
+
+def _grace_seconds(given: EngineRoleSpec) -> int:
+    """drain.timeout + drain.lease + slack; the lease of a decode is 0."""
+    drain = duration.whole_seconds(given.drain.timeout)
+    lease = duration.whole_seconds(given.drain.lease)
+    return drain + lease + GRACE_SLACK_SECONDS
+
+
+def _mounts(spec: KVServingSpec) -> tuple[Mount, ...]:
+    model = spec.model
+    mounts = [
+        Mount(
+            name=volumes.COMPILE_CACHE,
+            path=paths.COMPILE_CACHE,
+            source=spec.engine.cache_volume or {"emptyDir": {}},
+        ),
+        Mount(
+            name=volumes.HUB_CACHE,
+            path=model.cache.mount_path,
+            source=model.cache.source or {"emptyDir": {}},
+        ),
+    ]
+    if model.volume is not None:
+        mounts.append(
+            Mount(
+                name=volumes.MODEL,
+                path=model.volume.path,
+                source=model.volume.source,
+                read_only=model.volume.read_only,
+            )
+        )
+    return tuple(mounts)
+
+
+def _network_plan(spec: KVServingSpec, defaults: Defaults) -> NetworkPlan | None:
+    if spec.network_policy.mode is NetworkPolicyMode.DISABLED:
+        return None
+    return NetworkPlan(
+        clients=spec.network_policy.clients,
+        metrics_from=spec.network_policy.metrics_from,
+        operator_namespace=defaults.operator_namespace,
+        operator_labels=defaults.operator_labels,
+    )

@@ -1,0 +1,155 @@
+"""What is in the API but not built yet: refused, never ignored. Pure.
+
+One line for each feature; a line goes away together with the issue that builds the feature.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from kvserving_operator.api.conditions import Reason
+from kvserving_operator.api.v1alpha1 import (
+    AutomationMode,
+    EngineType,
+    HotMode,
+    KVServingSpec,
+    LoadingMode,
+    MetricsSource,
+    PeerRestart,
+    RemoteType,
+    RolloutStrategy,
+    RouterType,
+    TLSMode,
+)
+from kvserving_operator.engines.base import Proposal
+from kvserving_operator.engines.faults import Fault
+
+_Asked = Callable[[KVServingSpec], bool]
+
+
+def _automatic(mode: AutomationMode) -> bool:
+    return mode is not AutomationMode.OFF
+
+
+NOT_YET: Final[tuple[tuple[str, str, str, _Asked], ...]] = (
+    (
+        "spec.engine.type",
+        "SGLang engines",
+        "set it to VLLM",
+        lambda spec: spec.engine.type is EngineType.SGLANG,
+    ),
+    (
+        "spec.engine.features",
+        "engine images with extra features",
+        "leave it empty and use a stock image",
+        lambda spec: bool(spec.engine.features),
+    ),
+    (
+        "spec.prefill.nodesPerReplica",
+        "a replica on several nodes",
+        "set it to 1",
+        lambda spec: spec.prefill is not None and spec.prefill.nodes_per_replica > 1,
+    ),
+    (
+        "spec.decode.nodesPerReplica",
+        "a replica on several nodes",
+        "set it to 1",
+        lambda spec: spec.decode.nodes_per_replica > 1,
+    ),
+    (
+        "spec.kvCache.remote.type",
+        "an external tier",
+        "set it to Managed or None",
+        lambda spec: spec.kv_cache.remote.type is RemoteType.EXTERNAL,
+    ),
+    (
+        "spec.kvCache.remote.instancesPerRank",
+        "several instances for each rank",
+        "set it to 1",
+        lambda spec: spec.kv_cache.remote.instances_per_rank > 1,
+    ),
+    (
+        "spec.kvCache.remote.tls.mode",
+        "TLS to the tier",
+        "set it to Disabled",
+        lambda spec: spec.kv_cache.remote.tls.mode is not TLSMode.DISABLED,
+    ),
+    (
+        "spec.kvCache.remote.persistence.volumeClaim",
+        "a tier on disks",
+        "remove it",
+        lambda spec: spec.kv_cache.remote.persistence.volume_claim is not None,
+    ),
+    (
+        "spec.kvCache.remote.loading.mode",
+        "a pinned loading mode",
+        "set it to Auto",
+        lambda spec: spec.kv_cache.remote.loading.mode is not LoadingMode.AUTO,
+    ),
+    (
+        "spec.kvCache.hot.mode",
+        "GraniKV",
+        "set it to Off",
+        lambda spec: spec.kv_cache.hot.mode is not HotMode.OFF,
+    ),
+    (
+        "spec.transfer.peerRestart",
+        "restarting decode engines after a prefill restart",
+        "set it to Observe",
+        lambda spec: spec.transfer.peer_restart is PeerRestart.RESTART_DECODE,
+    ),
+    (
+        "spec.router.type",
+        "the SMG router",
+        "set it to VLLMRouter or None",
+        lambda spec: spec.router.type is RouterType.SMG,
+    ),
+    (
+        "spec.router.gateway",
+        "an HTTPRoute",
+        "remove it and write an HTTPRoute to the front Service",
+        lambda spec: bool(spec.router.gateway.parent_refs or spec.router.gateway.hostnames),
+    ),
+    (
+        "spec.rollout.strategy",
+        "BlueGreen rollouts",
+        "set it to InPlace",
+        lambda spec: spec.rollout.strategy is RolloutStrategy.BLUE_GREEN,
+    ),
+    (
+        "spec.autoscaling.mode",
+        "the autoscaler",
+        "set it to Off",
+        lambda spec: _automatic(spec.autoscaling.mode),
+    ),
+    (
+        "spec.tuning.mode",
+        "the tuner",
+        "set it to Off",
+        lambda spec: _automatic(spec.tuning.mode),
+    ),
+    (
+        "spec.metrics.source",
+        "measurements from Prometheus",
+        "set it to Direct",
+        lambda spec: spec.metrics.source is MetricsSource.PROMETHEUS,
+    ),
+    (
+        "spec.metrics.podMonitor",
+        "a PodMonitor",
+        "remove it and write a PodMonitor for the pods",
+        lambda spec: spec.metrics.pod_monitor is not None,
+    ),
+)
+"""(field, what it asks for, remedy, whether a spec asks for it)."""
+
+
+def only_what_is_built(proposal: Proposal) -> Iterator[Fault]:
+    """No field asks for a feature that is not there yet."""
+    for field, what, remedy, asked in NOT_YET:
+        if asked(proposal.spec):
+            yield Fault(
+                field=field,
+                what=f"{what}: not available yet",
+                remedy=remedy,
+                reason=Reason.NOT_AVAILABLE_YET,
+            )

@@ -1,0 +1,18 @@
+"""Names of the operator's own volumes: ``render`` makes them, templates may not. Pure."""
+
+from typing import Final
+
+TMP: Final = "tmp"
+SHARED_MEMORY: Final = "shared-memory"
+RUN: Final = "run"
+COMPILE_CACHE: Final = "compile-cache"
+HUB_CACHE: Final = "hub-cache"
+MODEL: Final = "model"
+AUTH: Final = "auth"
+LMCACHE: Final = "lmcache"
+CONFIG: Final = "config"
+DATA: Final = "data"
+
+ENGINE: Final = frozenset({TMP, SHARED_MEMORY, RUN, COMPILE_CACHE, HUB_CACHE, MODEL, AUTH, LMCACHE})
+VALKEY: Final = frozenset({AUTH, CONFIG, DATA})
+ROUTER: Final = frozenset({TMP})

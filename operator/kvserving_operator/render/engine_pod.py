@@ -1,0 +1,199 @@
+"""The pod of an engine role: engine, agent, the wait for the tier, volumes. Pure."""
+
+from typing import Any, Final
+
+from kvserving_operator.api import quantity
+from kvserving_operator.engines import paths, ports
+from kvserving_operator.engines.base import AGENT_CONTAINER, ENGINE_CONTAINER, WAIT_CONTAINER
+from kvserving_operator.plan import volumes
+from kvserving_operator.plan.model import Plan, RolePlan
+from kvserving_operator.render import pod, text
+from kvserving_operator.render.enforce import enforce
+
+AGENT_TOKEN_KEY: Final = "agent-token"  # noqa: S105 - a key, not a token
+WAIT_SECONDS: Final = 60
+"""How long an engine waits for its tier; then it serves without."""
+STARTUP_PERIOD: Final = 2
+"""Seconds between startup probes: short, so that an engine is ready as soon as it can be."""
+
+_AGENT_RESOURCES: Final = {
+    "requests": {"cpu": "20m", "memory": "64Mi"},
+    "limits": {"memory": "128Mi"},
+}
+
+
+def engine_template(plan: Plan, role: RolePlan, config_hash: str | None) -> dict[str, Any]:
+    """The pod template of an engine StatefulSet, with the user's templates merged in."""
+    base = pod.template(
+        plan,
+        role.role,
+        _spec(plan, role),
+        labels=role.labels,
+        annotations={
+            **role.annotations,
+            **(pod.config_annotation(config_hash) if config_hash else {}),
+        },
+    )
+    return enforce(pod.with_user_templates(base, role.pod_templates), base, role)
+
+
+def _spec(plan: Plan, role: RolePlan) -> dict[str, Any]:
+    helpers = [_agent(plan, role)]
+    if role.wait_for:
+        helpers.append(_wait(plan, role))
+    return {
+        "automountServiceAccountToken": False,
+        # A Service called "vllm" would set VLLM_PORT in every pod of its namespace.
+        "enableServiceLinks": False,
+        # An engine that still starts ignores SIGTERM as PID 1; here the pause process is PID 1.
+        "shareProcessNamespace": True,
+        "terminationGracePeriodSeconds": role.grace_seconds,
+        "securityContext": pod.pod_security(),
+        **pod.image_pull_secrets(plan),
+        "initContainers": helpers,
+        "containers": [_engine(role)],
+        "volumes": _volumes(plan, role),
+    }
+
+
+def _engine(role: RolePlan) -> dict[str, Any]:
+    launch = role.launch
+    return {
+        "name": ENGINE_CONTAINER,
+        "image": role.image,
+        # podTemplate may replace the command; the arguments follow it in any case.
+        "command": ["/bin/sh", "-c", pod.literal(_start_script(role)), "--"],
+        "args": [pod.literal(argument) for argument in launch.arguments],
+        "env": pod.environment(launch.environment),
+        "ports": [
+            {"name": port.name, "containerPort": port.number, "protocol": port.protocol.value}
+            for port in (launch.http, *launch.peer_ports)
+            if port.end is None
+        ],
+        **_probes(role),
+        "resources": dict(role.resources),
+        "securityContext": pod.container_security(add=["IPC_LOCK"] if role.locks_memory else ()),
+        "volumeMounts": _mounts(role),
+    }
+
+
+def _start_script(role: RolePlan) -> str:
+    return text.template(
+        "engine/start.sh.j2",
+        metrics_folder=paths.PROMETHEUS,
+        scratch=role.launch.scratch,
+        executable=role.launch.executable,
+    )
+
+
+def _probes(role: RolePlan) -> dict[str, Any]:
+    """Alive is what the engine says, ready is what the agent says.
+
+    Liveness waits a minute and has long time-outs: an engine that computes a long prompt answers
+    late, and a restart costs everything it holds. Readiness is quick: the agent turns it off on
+    purpose.
+    """
+    launch = role.launch
+    health, http = launch.health_path, launch.http.number
+    return {
+        "startupProbe": pod.http_probe(
+            health,
+            http,
+            period=STARTUP_PERIOD,
+            failures=max(1, -(-role.startup_seconds // STARTUP_PERIOD)),
+            timeout=5,
+        ),
+        "livenessProbe": pod.http_probe(health, http, period=10, failures=6, timeout=10),
+        "readinessProbe": pod.http_probe(
+            "/readyz", ports.AGENT.number, period=2, failures=2, timeout=5
+        ),
+    }
+
+
+def _agent(plan: Plan, role: RolePlan) -> dict[str, Any]:
+    """A native sidecar: it is there before the engine and goes after it."""
+    http = f"http://127.0.0.1:{role.launch.http.number}"
+    fixed = {
+        "KVSERVING_AGENT_ROLE": role.role.value,
+        "KVSERVING_AGENT_ENGINE_URL": http,
+        "KVSERVING_AGENT_ENGINE_TYPE": role.engine_type,
+        "KVSERVING_AGENT_TOKEN_FILE": f"{paths.AUTH}/{AGENT_TOKEN_KEY}",
+        "KVSERVING_AGENT_PORT": str(ports.AGENT.number),
+    }
+    uid = {"fieldRef": {"fieldPath": "metadata.uid"}}
+    return {
+        "name": AGENT_CONTAINER,
+        "image": plan.agent_image,
+        "restartPolicy": "Always",
+        "args": ["kvserving-agent", "serve"],
+        "env": [
+            *({"name": name, "value": value} for name, value in fixed.items()),
+            {"name": "KVSERVING_AGENT_POD_UID", "valueFrom": uid},
+        ],
+        "ports": [
+            {
+                "name": ports.AGENT.name,
+                "containerPort": ports.AGENT.number,
+                "protocol": ports.AGENT.protocol.value,
+            }
+        ],
+        # Its own metrics page: answers as long as the agent is not stuck, whatever the engine does.
+        "livenessProbe": pod.http_probe(
+            "/metrics", ports.AGENT.number, period=10, failures=6, timeout=5
+        ),
+        "resources": {kind: dict(amounts) for kind, amounts in _AGENT_RESOURCES.items()},
+        "securityContext": pod.container_security(),
+        "volumeMounts": [
+            {"name": volumes.AUTH, "mountPath": paths.AUTH, "readOnly": True},
+        ],
+    }
+
+
+def _wait(plan: Plan, role: RolePlan) -> dict[str, Any]:
+    """Runs before the engine, after the agent; ends well in any case."""
+    return {
+        "name": WAIT_CONTAINER,
+        "image": plan.agent_image,
+        "args": [
+            "kvserving-agent",
+            "wait-for-tier",
+            "--timeout",
+            f"{WAIT_SECONDS}s",
+            *role.wait_for,
+        ],
+        "resources": {kind: dict(amounts) for kind, amounts in _AGENT_RESOURCES.items()},
+        "securityContext": pod.container_security(),
+    }
+
+
+def _mounts(role: RolePlan) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = [
+        {"name": volumes.TMP, "mountPath": paths.TMP},
+        {"name": volumes.SHARED_MEMORY, "mountPath": paths.SHARED_MEMORY},
+        {"name": volumes.RUN, "mountPath": paths.RUN},
+    ]
+    if role.launch.cache_file is not None:
+        mounts.append({"name": volumes.LMCACHE, "mountPath": paths.LMCACHE, "readOnly": True})
+    for mount in role.mounts:
+        entry: dict[str, Any] = {"name": mount.name, "mountPath": mount.path}
+        mounts.append({**entry, "readOnly": True} if mount.read_only else entry)
+    return mounts
+
+
+def _volumes(plan: Plan, role: RolePlan) -> list[dict[str, Any]]:
+    shared = {"medium": "Memory", "sizeLimit": quantity.format_bytes(role.shared_memory_bytes)}
+    token = {"key": AGENT_TOKEN_KEY, "path": AGENT_TOKEN_KEY}
+    result: list[dict[str, Any]] = [
+        {"name": volumes.TMP, "emptyDir": {}},
+        {"name": volumes.SHARED_MEMORY, "emptyDir": shared},
+        {"name": volumes.RUN, "emptyDir": {}},
+        {
+            "name": volumes.AUTH,
+            "secret": {"secretName": plan.names.auth, "defaultMode": 0o440, "items": [token]},
+        },
+    ]
+    if role.launch.cache_file is not None:
+        source = {"name": plan.names.lmcache, "defaultMode": 0o444}
+        result.append({"name": volumes.LMCACHE, "configMap": source})
+    result += [{"name": mount.name, **mount.source} for mount in role.mounts]
+    return result

@@ -1,0 +1,59 @@
+"""Metadata of children: labels, owner, and the hash of what was rendered. Pure."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from kvserving_operator.api import meta
+from kvserving_operator.plan.labels import child_labels
+from kvserving_operator.plan.model import Manifest, OwnerReference, Plan
+
+
+def metadata(
+    plan: Plan,
+    name: str,
+    component: str,
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The metadata of a child, without owner and hash."""
+    result: dict[str, Any] = {
+        "name": name,
+        "namespace": plan.namespace,
+        "labels": {**(labels or {}), **child_labels(plan.name, component)},
+    }
+    if annotations:
+        result["annotations"] = dict(annotations)
+    return result
+
+
+def seal(manifest: Manifest, owner: OwnerReference) -> Manifest:
+    """The child as it is applied: with its owner, and with the hash of everything before."""
+    owned = {
+        **manifest,
+        "metadata": {**manifest["metadata"], "ownerReferences": [_reference(owner)]},
+    }
+    annotations = {
+        **owned["metadata"].get("annotations", {}),
+        meta.ANNOTATION_RENDER_HASH: digest(owned),
+    }
+    return {**owned, "metadata": {**owned["metadata"], "annotations": annotations}}
+
+
+def digest(*values: Any) -> str:
+    """SHA-256 of JSON data, equal for equal data whatever the order of its keys."""
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _reference(owner: OwnerReference) -> dict[str, Any]:
+    return {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
