@@ -6,8 +6,9 @@ exactly the object they mean. The client decides nothing about objects.
 
 from kvserving_operator.api import meta
 from kvserving_operator.kube import errors
-from kvserving_operator.kube.paths import Manifest, Resource, resource_of
+from kvserving_operator.kube.paths import Resource, resource_of
 from kvserving_operator.kube.transport import APPLY, MERGE, Request, Transport
+from kvserving_operator.plan.model import Manifest
 
 
 class ApiClient(Transport):
@@ -48,23 +49,29 @@ class ApiClient(Transport):
 
     # Writes
 
-    async def apply(self, manifest: Manifest, *, force: bool = True) -> Manifest:
+    async def apply(
+        self, manifest: Manifest, *, force: bool = True, dry_run: bool = False
+    ) -> Manifest:
         """Server-side apply of the fields in `manifest`; creates the object when it is absent.
 
         With `metadata.uid` in the manifest nothing is created and a different object under the
         same name is a ConflictError. Without `force` a field that another manager owns with
         another value is a ConflictError too.
         """
-        return await self._apply(manifest, subresource="", force=force)
+        return await self._apply(manifest, subresource="", force=force, dry_run=dry_run)
 
     async def apply_status(self, manifest: Manifest) -> Manifest:
         """Server-side apply of `status`; fields that we set before and left out now are removed."""
         return await self._apply(manifest, subresource="status", force=True)
 
-    async def _apply(self, manifest: Manifest, *, subresource: str, force: bool) -> Manifest:
+    async def _apply(
+        self, manifest: Manifest, *, subresource: str, force: bool, dry_run: bool = False
+    ) -> Manifest:
         query = {"fieldManager": meta.FIELD_MANAGER}
         if force:
             query["force"] = "true"
+        if dry_run:
+            query["dryRun"] = "All"
         return await self.send(
             Request(
                 method="PATCH",

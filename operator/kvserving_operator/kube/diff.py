@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kvserving_operator.api import quantity
-from kvserving_operator.kube.paths import Manifest
+from kvserving_operator.plan.model import Manifest
 
 _IDENTITY = ("apiVersion", "kind")
 _SERVER_OWNED = frozenset({"status", "managedFields", "resourceVersion", "creationTimestamp"})

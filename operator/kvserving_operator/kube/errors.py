@@ -10,7 +10,14 @@ _MESSAGE_LIMIT = 400
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
 
 
-class ApiError(Exception):
+class RequestError(Exception):
+    """A request that did not succeed."""
+
+    retryable: bool
+    """True when the same request may succeed later without anybody changing anything."""
+
+
+class ApiError(RequestError):
     """The API server answered a request with an error status."""
 
     def __init__(
@@ -21,12 +28,8 @@ class ApiError(Exception):
         self.reason = reason
         self.message = message[:_MESSAGE_LIMIT]
         self.call = call
+        self.retryable = status in _RETRYABLE
         super().__init__(f"{call}: {status} {reason}: {self.message}")
-
-    @property
-    def retryable(self) -> bool:
-        """True when the same request may succeed later without anybody changing anything."""
-        return self.status in _RETRYABLE
 
 
 class NotFoundError(ApiError):
@@ -50,8 +53,10 @@ class ForbiddenError(ApiError):
         return "being terminated" in self.message
 
 
-class UnreachableError(Exception):
+class UnreachableError(RequestError):
     """No answer: connection refused, reset, or the time was over. May be retried."""
+
+    retryable = True
 
     def __init__(self, *, call: str, cause: BaseException) -> None:
         self.call = call

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from kvserving_operator.api import meta
-from kvserving_operator.plan.model import Manifest as Manifest
+from kvserving_operator.plan.model import Manifest
 
 
 class Key(NamedTuple):

@@ -19,8 +19,9 @@ from kubernetes.aio.client.rest import RESTClientObject
 from kvserving_operator.api import meta
 from kvserving_operator.kube import errors, permissions
 from kvserving_operator.kube.credentials import Credentials
-from kvserving_operator.kube.paths import Manifest, Resource
+from kvserving_operator.kube.paths import Resource
 from kvserving_operator.kube.permissions import Verb
+from kvserving_operator.plan.model import Manifest
 
 WRITE_TIMEOUT = 5.0
 """Seconds one write attempt may last. The lease arithmetic depends on it: runtime/leader.py."""

@@ -22,12 +22,12 @@ from typing import Any
 
 from kvserving_operator.kube import errors, paths
 from kvserving_operator.kube.client import ApiClient
-from kvserving_operator.kube.paths import Manifest
 from kvserving_operator.kube.transport import WRITE_TIMEOUT
+from kvserving_operator.plan.model import Manifest
 
 logger = logging.getLogger(__name__)
 
-_TRANSIENT = (errors.UnreachableError, TimeoutError)
+_FAILURES = (errors.RequestError, TimeoutError)
 
 
 class LeadershipLostError(Exception):
@@ -94,12 +94,16 @@ class LeaderElector:
         self._lease: Manifest | None = None
         self._renewed: float | None = None
         self._observed: _Observed | None = None
-        self.answered_at: float | None = None
+        self._answered_at: float | None = None
 
     @property
     def leading(self) -> bool:
         """True while writes are allowed."""
         return self._renewed is not None and self._clock() < self._deadline(self._renewed)
+
+    def answered_within(self, seconds: float) -> bool:
+        """True when the API server has answered about the Lease that recently."""
+        return self._answered_at is not None and self._clock() - self._answered_at < seconds
 
     def fence(self) -> None:
         """Raise FencedError unless a write that starts now ends before anybody else may lead."""
@@ -131,7 +135,7 @@ class LeaderElector:
         record = self._record(lease) | {"holderIdentity": "", "leaseDurationSeconds": 1}
         try:
             await self._bounded(self._client.replace(lease | {"spec": record}))
-        except (errors.ApiError, *_TRANSIENT) as error:
+        except _FAILURES as error:
             logger.warning("the Lease could not be released and will expire: %s", error)
         else:
             logger.info("released the Lease")
@@ -145,7 +149,7 @@ class LeaderElector:
         """Run one attempt; failures of the API server are logged and count as not done."""
         try:
             return bool(await self._bounded(action()))
-        except (errors.ApiError, *_TRANSIENT) as error:
+        except _FAILURES as error:
             logger.warning("leader election: %s", error or type(error).__name__)
             return False
 
@@ -157,7 +161,7 @@ class LeaderElector:
     async def _try_acquire(self) -> bool:
         started = self._clock()
         lease = await self._client.get(paths.LEASES, self._namespace, self._name)
-        self.answered_at = self._clock()
+        self._answered_at = self._clock()
         if lease is None:
             return await self._write(self._client.create, self._new(), started)
         if not self._free(lease):
@@ -225,7 +229,7 @@ class LeaderElector:
         """Write the Lease; the time *before* the request is what leadership counts from."""
         self._lease = await send(lease)
         self._renewed = started
-        self.answered_at = self._clock()
+        self._answered_at = self._clock()
         return True
 
     def _record(self, lease: Manifest) -> Manifest:

@@ -4,8 +4,6 @@ Labels are bounded by the code (verbs, kinds, outcomes, phases): never a namespa
 message. Metrics about one KVServing's engines belong to the agents, not here.
 """
 
-from collections.abc import Callable
-
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -16,6 +14,7 @@ from prometheus_client import (
 )
 
 from kvserving_operator import __version__
+from kvserving_operator.kube.paths import Key
 from kvserving_operator.kube.transport import Call
 
 REGISTRY = CollectorRegistry(auto_describe=True)
@@ -74,11 +73,43 @@ OBJECTS = Gauge(
     ["phase"],
     registry=REGISTRY,
 )
+QUEUE_DEPTH = Gauge(
+    "kvserving_operator_queue_depth",
+    "Keys that wait for a pass, delayed ones included.",
+    registry=REGISTRY,
+)
+QUEUE_DUE = Gauge(
+    "kvserving_operator_queue_due",
+    "Keys that wait for nothing but a worker.",
+    registry=REGISTRY,
+)
+QUEUE_ADDS = Gauge(
+    "kvserving_operator_queue_adds", "Requests for a pass since the start.", registry=REGISTRY
+)
+QUEUE_RETRIES = Gauge(
+    "kvserving_operator_queue_retries", "Backoffs since the start.", registry=REGISTRY
+)
 EVENTS_FAILED = Counter(
     "kvserving_operator_events_failed_total",
     "Kubernetes Events that could not be written.",
     registry=REGISTRY,
 )
+
+
+class Phases:
+    """Counts objects by phase, for OBJECTS."""
+
+    def __init__(self) -> None:
+        self._of: dict[Key, str] = {}
+
+    def set(self, key: Key, phase: str | None) -> None:
+        """The object has this phase now; None: it is gone."""
+        before = self._of.pop(key, None)
+        if before is not None:
+            OBJECTS.labels(phase=before).dec()
+        if phase is not None:
+            self._of[key] = phase
+            OBJECTS.labels(phase=phase).inc()
 
 
 def observe_call(call: Call) -> None:
@@ -88,10 +119,3 @@ def observe_call(call: Call) -> None:
     resource = f"{plural}/{call.subresource}" if call.subresource else plural
     API_REQUESTS.labels(verb=call.verb, resource=resource, code=code).inc()
     API_SECONDS.labels(verb=call.verb).observe(call.seconds)
-
-
-def gauge(name: str, text: str, read: Callable[[], float]) -> Gauge:
-    """Register a gauge whose value is read at each scrape."""
-    metric = Gauge(f"kvserving_operator_{name}", text, registry=REGISTRY)
-    metric.set_function(read)
-    return metric

@@ -42,7 +42,7 @@ async def resync_forever(
             try:
                 keys = await list_keys(client, namespaces)
                 break
-            except (errors.ApiError, errors.UnreachableError) as error:
+            except errors.RequestError as error:
                 logger.warning("resync: %s; again in %.0f s", error, _RETRY)
                 await asyncio.sleep(_RETRY)
         for key in keys:

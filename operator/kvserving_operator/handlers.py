@@ -1,0 +1,222 @@
+"""Watch events become queue keys: the only module that uses kopf, and it uses little of it.
+
+kopf lists, watches, re-lists and re-authenticates; its `on.event` handlers write nothing to any
+object. A handler looks at no difference and awaits nothing: it finds the key of the KVServing an
+event is about and hands it over, unless the event changes nothing that a pass would read.
+
+kopf runs in a thread with its own event loop. When it ends it cancels every task of its loop that
+was created after it started, whoever created it; beside our workers that would cut passes in half.
+When kopf ends without having been asked to (it does so by design on several API conditions) the
+process ends too: crash-only, the next start lists everything anew.
+"""
+
+import asyncio
+import logging
+import random
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+import kopf
+
+from kvserving_operator.api import meta
+from kvserving_operator.kube import paths
+from kvserving_operator.kube.credentials import Credentials
+from kvserving_operator.kube.paths import Key, Resource
+from kvserving_operator.observe.fingerprint import fingerprint
+from kvserving_operator.observe.labels import labels_of
+from kvserving_operator.plan.model import Manifest
+from kvserving_operator.runtime import metrics
+
+logger = logging.getLogger(__name__)
+
+_STOP_SECONDS = 2.0
+
+
+class WatchesEndedError(Exception):
+    """kopf ended; the process must end as well."""
+
+
+class EndlessBackoff:
+    """Delays of kopf's request retries: 0.5 s doubling to 30 s, jittered, for ever.
+
+    kopf gives up, and ends, when the delays are used up; an API server may be away for longer.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        """A fresh series for every request."""
+        delay = 0.5
+        while True:
+            yield delay * random.uniform(0.75, 1.25)  # noqa: S311
+            delay = min(delay * 2, 30.0)
+
+
+class WatchFilter:
+    """Turns watch events into keys and drops those that change nothing we read."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Resource, str], Hashable] = {}
+
+    def key_of(self, resource: Resource, event_type: str | None, manifest: Manifest) -> Key | None:
+        """The key to enqueue, or None for noise and for objects that are nobody's."""
+        owner = _owner(resource, manifest)
+        identity = (resource, str(manifest["metadata"].get("uid", "")))
+        if event_type == "DELETED":
+            self._known.pop(identity, None)
+            return owner
+        state = fingerprint(resource, manifest)
+        # A re-listed object (no type) is news even when it is unchanged: something was missed.
+        if event_type is not None and self._known.get(identity) == state:
+            return None
+        self._known[identity] = state
+        return owner
+
+
+def _owner(resource: Resource, manifest: Manifest) -> Key | None:
+    metadata = manifest["metadata"]
+    name = metadata["name"] if resource is paths.KVSERVINGS else None
+    name = name or labels_of(manifest).get(meta.LABEL_KVSERVING)
+    return Key(metadata["namespace"], name) if name else None
+
+
+class EventSource:
+    """Watches all kinds that matter and calls `enqueue` on the caller's event loop."""
+
+    def __init__(
+        self,
+        *,
+        credentials: Credentials,
+        namespaces: Sequence[str],
+        enqueue: Callable[[Key], None],
+    ) -> None:
+        self._credentials = credentials
+        self._namespaces = namespaces
+        self._enqueue = enqueue
+        self._filter = WatchFilter()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._ended: asyncio.Future[BaseException | None] | None = None
+
+    async def run(self) -> None:
+        """Watch for ever: returns never, raises WatchesEndedError when kopf ends.
+
+        Cancelling this does not stop kopf, `stop` does: the order of the end is the caller's.
+        """
+        owner_loop = asyncio.get_running_loop()
+        self._ended = owner_loop.create_future()
+        # A daemon thread: a kopf that does not stop must not keep the process alive.
+        self._thread = threading.Thread(
+            target=self._run, args=(owner_loop, self._ended), name="kopf", daemon=True
+        )
+        self._thread.start()
+        cause = await asyncio.shield(self._ended)
+        raise WatchesEndedError(str(cause or "kopf returned"))
+
+    @property
+    def alive(self) -> bool:
+        """True while the thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    async def stop(self) -> None:
+        """Stop watching; gives up waiting after two seconds."""
+        if self._loop is None or self._stop is None or self._ended is None:
+            return
+        if not self._ended.done():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        await asyncio.wait([self._ended], timeout=_STOP_SECONDS)
+
+    def _run(
+        self, owner_loop: asyncio.AbstractEventLoop, ended: "asyncio.Future[BaseException | None]"
+    ) -> None:
+        cause: BaseException | None = None
+        try:
+            asyncio.run(self._operate(owner_loop))
+        except BaseException as error:  # noqa: BLE001 whatever it was, the process must know
+            cause = error
+
+        def finish() -> None:
+            if not ended.done():
+                ended.set_result(cause)
+
+        if not owner_loop.is_closed():
+            owner_loop.call_soon_threadsafe(finish)
+
+    async def _operate(self, owner_loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        namespaces = list(self._namespaces)
+        await kopf.operator(
+            registry=self._registry(owner_loop),
+            settings=_kopf_settings(),
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            stop_flag=self._stop,
+        )
+
+    def _registry(self, owner_loop: asyncio.AbstractEventLoop) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+        credentials = self._credentials
+
+        @kopf.on.login(registry=registry)
+        async def login(**_: Any) -> kopf.ConnectionInfo:
+            return await _connection(credentials)
+
+        for resource in (paths.KVSERVINGS, *paths.WATCHED):
+            self._register(registry, resource, owner_loop)
+        return registry
+
+    def _register(
+        self,
+        registry: kopf.OperatorRegistry,
+        resource: Resource,
+        owner_loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        @kopf.on.event(
+            resource.group, resource.version, resource.plural, registry=registry, id=str(resource)
+        )
+        async def wake(event: kopf.RawEvent, **_: Any) -> None:
+            key = self._filter.key_of(resource, event["type"], dict(event["object"]))
+            effect = "noise" if key is None else "pass"
+            metrics.WATCH_EVENTS.labels(resource=resource.plural, effect=effect).inc()
+            if key is not None:
+                owner_loop.call_soon_threadsafe(self._enqueue, key)
+
+
+def _kopf_settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.process.ultimate_exiting_timeout = None
+    settings.watching.chunk_size = 500
+    settings.watching.connect_timeout = 5.0
+    settings.watching.server_timeout = 290
+    settings.networking.request_timeout = 30.0
+    settings.networking.connect_timeout = 5.0
+    settings.networking.error_backoffs = EndlessBackoff()
+    settings.networking.trust_env = True
+    settings.execution.max_workers = 4
+    settings.persistence.finalizer = f"{meta.GROUP}/finalizer"
+    for resource in paths.WATCHED:
+        # On the server: without it every pod of the cluster would pass through this process.
+        selector = (resource.group, resource.version, resource.plural)
+        settings.watching.label_selectors[selector] = meta.LABEL_KVSERVING
+    return settings
+
+
+async def _connection(credentials: Credentials) -> kopf.ConnectionInfo:
+    """What kopf must know to speak to the API server: the same as our own client."""
+    configuration = credentials.configuration
+    scheme, _, token = (await credentials.authorization() or "").partition(" ")
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        scheme=scheme.capitalize() or None,
+        token=token or None,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        proxy_url=configuration.proxy,
+        trust_env=True,
+    )

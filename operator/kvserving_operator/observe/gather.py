@@ -1,0 +1,102 @@
+"""The reads of one pass: the children of one KVServing and their pods, as they are.
+
+One LIST per kind, by label, all at once. "Absent" and "unreadable" are different answers: a kind
+that could not be listed is named in `unreadable`, and nobody may conclude from it that something
+is missing.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kvserving_operator.api import meta
+from kvserving_operator.kube import errors, paths
+from kvserving_operator.kube.paths import Key, Resource
+from kvserving_operator.observe.labels import is_ours, labels_of, selector
+from kvserving_operator.plan.model import Manifest
+from kvserving_operator.plan.naming import child_names
+
+
+class Reader(Protocol):
+    """The part of the API client that reading needs."""
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
+        """The object, or None."""
+
+    async def list(
+        self, resource: Resource, namespace: str | None, *, selector: str = "", fresh: bool = False
+    ) -> list[Manifest]:
+        """Objects that match."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """Everything that was read in this pass about one KVServing."""
+
+    key: Key
+    uid: str
+    children: Mapping[Resource, tuple[Manifest, ...]]
+    """By kind: objects with our label. A kind that could not be read is not a key."""
+    pods: tuple[Manifest, ...] = ()
+    unreadable: Mapping[Resource, errors.RequestError] = field(default_factory=dict)
+    """By kind: why it could not be read."""
+
+    def child(self, resource: Resource, name: str) -> Manifest | None:
+        """The child of that name if it was read and is ours, else None."""
+        for manifest in self.children.get(resource, ()):
+            if manifest["metadata"]["name"] == name and is_ours(manifest, self.uid):
+                return manifest
+        return None
+
+    def ours(self) -> Iterator[Manifest]:
+        """All children that are owned by this KVServing."""
+        for resource in paths.CHILDREN:
+            for manifest in self.children.get(resource, ()):
+                if is_ours(manifest, self.uid):
+                    yield manifest
+
+    def pods_of(self, role: str) -> tuple[Manifest, ...]:
+        """Pods of one role, by label, in the order of their names."""
+        found = (p for p in self.pods if labels_of(p).get(meta.LABEL_ROLE) == role)
+        return tuple(sorted(found, key=_by_ordinal))
+
+
+async def gather(reader: Reader, key: Key, uid: str) -> Observed:
+    """Read all children and pods of a KVServing; failures of a kind are part of the result."""
+    kinds = (*paths.LISTED_CHILDREN, paths.PODS)
+    answers = await asyncio.gather(
+        _secret(reader, key), *(_listed(reader, key, kind) for kind in kinds)
+    )
+    children: dict[Resource, tuple[Manifest, ...]] = {}
+    unreadable: dict[Resource, errors.RequestError] = {}
+    for kind, answer in zip((paths.SECRETS, *kinds), answers, strict=True):
+        if isinstance(answer, errors.RequestError):
+            unreadable[kind] = answer
+        else:
+            children[kind] = answer
+    pods = children.pop(paths.PODS, ())
+    return Observed(key=key, uid=uid, children=children, pods=pods, unreadable=unreadable)
+
+
+async def _listed(
+    reader: Reader, key: Key, kind: Resource
+) -> tuple[Manifest, ...] | errors.RequestError:
+    try:
+        return tuple(await reader.list(kind, key.namespace, selector=selector(key.name)))
+    except errors.RequestError as error:
+        return error
+
+
+async def _secret(reader: Reader, key: Key) -> tuple[Manifest, ...] | errors.RequestError:
+    try:
+        secret = await reader.get(paths.SECRETS, key.namespace, child_names(key.name).auth)
+    except errors.RequestError as error:
+        return error
+    return () if secret is None else (secret,)
+
+
+def _by_ordinal(pod: Manifest) -> tuple[str, int, str]:
+    name: str = pod["metadata"]["name"]
+    stem, _, tail = name.rpartition("-")
+    return (stem, int(tail), name) if tail.isdigit() else (name, 0, name)

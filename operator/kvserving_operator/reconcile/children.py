@@ -1,0 +1,284 @@
+"""Make the children say what was rendered: compare, check, apply in order, prune.
+
+Everything that can be known beforehand is checked before the first write: a name that belongs to
+somebody else, and (for what holds the user's pod templates) the API server's own opinion by a dry
+run. Then each differing child is written once, what others need first.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from kvserving_operator.api import meta
+from kvserving_operator.api.conditions import Reason
+from kvserving_operator.engines.base import Role
+from kvserving_operator.kube import errors, paths
+from kvserving_operator.kube.client import ApiClient
+from kvserving_operator.kube.diff import differences, needs_apply
+from kvserving_operator.kube.paths import resource_of
+from kvserving_operator.observe.gather import Observed
+from kvserving_operator.observe.labels import is_ours, labels_of
+from kvserving_operator.plan.model import Manifest
+from kvserving_operator.status import Trouble
+
+logger = logging.getLogger(__name__)
+
+_STAGE = {
+    paths.SECRETS: 0,
+    paths.CONFIGMAPS: 1,
+    paths.SERVICE_ACCOUNTS: 2,
+    paths.ROLES: 2,
+    paths.ROLE_BINDINGS: 3,
+    paths.SERVICES: 4,
+    paths.NETWORK_POLICIES: 5,
+    paths.POD_DISRUPTION_BUDGETS: 5,
+}
+_WORKLOAD_STAGE = {Role.VALKEY: 6, Role.PREFILL: 7, Role.DECODE: 7, Role.ROUTER: 8}
+_WORKLOADS = (paths.STATEFULSETS, paths.DEPLOYMENTS)
+# Statuses that say "not now": the pass is repeated, nobody needs to be told.
+_NOT_NOW = frozenset({409, 429, 503, 504})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A child that is not as it was rendered; `live` is None when it does not exist."""
+
+    rendered: Manifest
+    live: Manifest | None
+
+    @property
+    def label(self) -> str:
+        """Kind and name."""
+        return label(self.rendered)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What a pass would have to write, and what forbids it."""
+
+    changes: tuple[Change, ...]
+    obsolete: tuple[Manifest, ...]
+    """Ours, and no longer wanted."""
+    conflicts: tuple[Trouble, ...]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of all children that would be touched."""
+        return tuple([c.label for c in self.changes] + [label(m) for m in self.obsolete])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What came of the writes."""
+
+    written: tuple[Manifest, ...] = ()
+    """Objects as the API server stored them."""
+    removed: tuple[str, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
+    retry: tuple[str, ...] = ()
+    """Failures that a later pass may not meet."""
+
+
+class Children:
+    """Compares and writes the children of KVServings through one client."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        # Objects that the server (a mutating webhook, an unknown defaulting rule) keeps storing
+        # differently from what was sent: uid -> (resourceVersion it had, hash we sent). They are
+        # written again only when one of the two changes, or every pass would be a write.
+        self._settled: dict[str, tuple[str, str]] = {}
+
+    async def compare(self, observed: Observed, rendered: Sequence[Manifest]) -> Comparison:
+        """Compare what was rendered with what is; reads absent names, writes nothing."""
+        lives = await asyncio.gather(*(self._live(observed, manifest) for manifest in rendered))
+        changes: list[Change] = []
+        conflicts: list[Trouble] = []
+        for manifest, live in zip(rendered, lives, strict=True):
+            if live is not None and not is_ours(live, observed.uid):
+                conflicts.append(_conflict(manifest))
+            elif self._needs_write(manifest, live):
+                changes.append(Change(rendered=manifest, live=live))
+        wanted = {(resource_of(m), m["metadata"]["name"]) for m in rendered}
+        obsolete = tuple(
+            m
+            for m in observed.ours()
+            if (resource_of(m), m["metadata"]["name"]) not in wanted and not _leaving(m)
+        )
+        return Comparison(changes=tuple(changes), obsolete=obsolete, conflicts=tuple(conflicts))
+
+    async def check(self, comparison: Comparison) -> Applied:
+        """Ask the server, by a dry run, what it thinks of the workloads to be written."""
+        workloads = [c for c in comparison.changes if resource_of(c.rendered) in _WORKLOADS]
+        results = await asyncio.gather(
+            *(self._write(change, dry_run=True) for change in workloads), return_exceptions=True
+        )
+        return _collect(workloads, results)
+
+    async def write(self, comparison: Comparison) -> Applied:
+        """Write what differs, stage by stage, then delete what is obsolete.
+
+        A stage that fails ends the writing: engines without their policies or configuration would
+        be worse than engines that start a little later.
+        """
+        total = Applied()
+        ordered = sorted(comparison.changes, key=_stage)
+        for _, group in groupby(ordered, key=_stage):
+            stage = list(group)
+            results = await asyncio.gather(
+                *(self._write(change) for change in stage), return_exceptions=True
+            )
+            total = _sum(total, _collect(stage, results))
+            if total.troubles or total.retry:
+                return total
+        return _sum(total, await self._prune(comparison.obsolete))
+
+    def forget(self, live_uids: Iterable[str]) -> None:
+        """Drop what is remembered of objects that are gone."""
+        for uid in live_uids:
+            self._settled.pop(uid, None)
+
+    async def _live(self, observed: Observed, rendered: Manifest) -> Manifest | None:
+        """The object under the rendered name: ours, somebody else's, or None.
+
+        What the LIST by label did not show is read by name: it may be foreign, unlabelled, or
+        newer than the cache that answered the LIST.
+        """
+        resource, metadata = resource_of(rendered), rendered["metadata"]
+        found = observed.child(resource, metadata["name"])
+        if found is not None:
+            return found
+        if resource is paths.SECRETS:  # was read by name
+            return next(iter(observed.children.get(resource, ())), None)
+        return await self._client.get(resource, metadata["namespace"], metadata["name"])
+
+    def _needs_write(self, rendered: Manifest, live: Manifest | None) -> bool:
+        if live is None:
+            return True
+        if _leaving(live) or not needs_apply(rendered, live):
+            return False
+        metadata = live["metadata"]
+        state = (metadata["resourceVersion"], _hash(rendered))
+        return self._settled.get(metadata["uid"]) != state
+
+    async def _write(self, change: Change, *, dry_run: bool = False) -> Manifest:
+        """Apply one child. A new one must not meet anybody, an old one must be the one we read."""
+        if change.live is None:
+            return await self._client.apply(change.rendered, force=False, dry_run=dry_run)
+        uid = change.live["metadata"]["uid"]
+        metadata = change.rendered["metadata"] | {"uid": uid}
+        stored = await self._client.apply(change.rendered | {"metadata": metadata}, dry_run=dry_run)
+        if not dry_run:
+            self._remember(change.rendered, stored)
+        return stored
+
+    def _remember(self, rendered: Manifest, stored: Manifest) -> None:
+        uid = stored["metadata"]["uid"]
+        fields = list(differences(rendered, stored))
+        if not fields:
+            self._settled.pop(uid, None)
+            return
+        self._settled[uid] = (stored["metadata"]["resourceVersion"], _hash(rendered))
+        logger.warning(
+            "%s is stored differently from what was applied, in %s; left so until it changes",
+            label(rendered),
+            ", ".join(fields[:5]),
+        )
+
+    async def _prune(self, obsolete: Sequence[Manifest]) -> Applied:
+        results = await asyncio.gather(
+            *(self._delete(manifest) for manifest in obsolete), return_exceptions=True
+        )
+        collected = _collect([Change(rendered=m, live=m) for m in obsolete], results)
+        removed = tuple(
+            label(m)
+            for m, result in zip(obsolete, results, strict=True)
+            if not isinstance(result, BaseException)
+        )
+        return replace(collected, written=(), removed=removed)
+
+    async def _delete(self, manifest: Manifest) -> Manifest:
+        metadata = manifest["metadata"]
+        await self._client.delete(
+            resource_of(manifest), metadata["namespace"], metadata["name"], uid=metadata["uid"]
+        )
+        return manifest
+
+
+def label(manifest: Manifest) -> str:
+    """Kind and name of an object, for messages."""
+    return f"{manifest['kind']} {manifest['metadata']['name']}"
+
+
+def _stage(change: Change) -> int:
+    resource = resource_of(change.rendered)
+    if resource in _STAGE:
+        return _STAGE[resource]
+    return _WORKLOAD_STAGE[Role(labels_of(change.rendered)[meta.LABEL_ROLE])]
+
+
+def _leaving(manifest: Manifest) -> bool:
+    # Its successor is made when it is gone; the DELETED event brings the pass.
+    return "deletionTimestamp" in manifest["metadata"]
+
+
+def _hash(rendered: Manifest) -> str:
+    annotations = rendered["metadata"].get("annotations") or {}
+    return str(annotations.get(meta.ANNOTATION_RENDER_HASH, ""))
+
+
+def _conflict(rendered: Manifest) -> Trouble:
+    return Trouble(
+        reason=Reason.NAME_CONFLICT,
+        message=f"{label(rendered)} exists and does not belong to this KVServing; it was not "
+        "touched: delete or rename it, or give this KVServing another name",
+        stalled=True,
+    )
+
+
+def _collect(changes: Sequence[Change], results: Sequence[Manifest | BaseException]) -> Applied:
+    written: list[Manifest] = []
+    troubles: list[Trouble] = []
+    retry: list[str] = []
+    for change, result in zip(changes, results, strict=True):
+        if isinstance(result, dict):
+            written.append(result)
+        elif not isinstance(result, errors.RequestError):
+            raise result  # fenced, cancelled, or a bug
+        elif _not_now(result):
+            retry.append(str(result))
+        else:
+            troubles.append(_trouble(change, result))
+    return Applied(written=tuple(written), troubles=tuple(troubles), retry=tuple(retry))
+
+
+def _not_now(error: errors.RequestError) -> bool:
+    if isinstance(error, errors.ForbiddenError) and error.namespace_terminating:
+        return True
+    return not isinstance(error, errors.ApiError) or error.status in _NOT_NOW
+
+
+def _trouble(change: Change, error: errors.RequestError) -> Trouble:
+    if isinstance(error, errors.InvalidError):
+        return Trouble(
+            reason=Reason.REJECTED_BY_SERVER,
+            message=f"the API server refuses {change.label}: {error.message}",
+            stalled=True,
+        )
+    what = f"{error.reason}: {error.message}" if isinstance(error, errors.ApiError) else str(error)
+    return Trouble(
+        reason=Reason.APPLY_FAILED,
+        message=f"{change.label} could not be written: {what}",
+        stalled=isinstance(error, errors.ForbiddenError),
+    )
+
+
+def _sum(one: Applied, other: Applied) -> Applied:
+    return Applied(
+        written=one.written + other.written,
+        removed=one.removed + other.removed,
+        troubles=one.troubles + other.troubles,
+        retry=one.retry + other.retry,
+    )

@@ -1,0 +1,307 @@
+"""The pass itself: the order of things, and what each outcome means for the next one."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from kvserving_operator.api import meta
+from kvserving_operator.api.conditions import Reason
+from kvserving_operator.api.v1alpha1 import KVServing, KVServingStatus
+from kvserving_operator.engines.base import Role
+from kvserving_operator.engines.faults import Fault
+from kvserving_operator.kube import errors, paths
+from kvserving_operator.kube.client import ApiClient
+from kvserving_operator.kube.paths import Key, Resource, resource_of
+from kvserving_operator.observe.gather import Observed, gather
+from kvserving_operator.observe.health import RoleHealth, read_workload
+from kvserving_operator.plan import build
+from kvserving_operator.plan.model import (
+    Defaults,
+    Manifest,
+    OwnerReference,
+    Plan,
+    Refusal,
+)
+from kvserving_operator.plan.naming import Names, child_names
+from kvserving_operator.reconcile.auth import auth_from
+from kvserving_operator.reconcile.children import Applied, Children, Comparison
+from kvserving_operator.reconcile.replacement import replace_outdated
+from kvserving_operator.render import render
+from kvserving_operator.status import (
+    Event,
+    Situation,
+    Trouble,
+    compute,
+    decide,
+    events_between,
+)
+
+logger = logging.getLogger(__name__)
+
+CONFLICT_RECHECK = 30.0
+"""Seconds until a taken name is looked at again: its owner is not watched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassResult:
+    """What the runtime must know about a finished pass."""
+
+    gone: bool = False
+    """The object does not exist any more."""
+    retry: tuple[str, ...] = ()
+    """Failures that ask for another pass after a backoff; empty for a complete pass."""
+    requeue_after: float | None = None
+    events: tuple[Event, ...] = ()
+    """To be emitted now: the status that they speak about is stored."""
+    status_written: bool = False
+    uid: str = ""
+    generation: int | None = None
+    phase: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True when the pass did all it wanted to."""
+        return not self.retry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """A planned object after its children were (or were not) written."""
+
+    observed: Observed
+    applied: Applied
+    pending: tuple[str, ...] = ()
+
+
+class Reconciler:
+    """Runs passes; holds no state that a restart would lose anything by."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        defaults: Defaults,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._defaults = defaults
+        self._now = now
+        self._children = Children(client)
+
+    async def __call__(self, key: Key) -> PassResult:
+        """One pass over one object."""
+        live = await self._client.get(paths.KVSERVINGS, *key)
+        if live is None:
+            return PassResult(gone=True)
+        uid = live["metadata"]["uid"]
+        if "deletionTimestamp" in live["metadata"]:
+            # Owner references do the rest; creating anything now would only be collected again.
+            return PassResult(uid=uid)
+        observed = await gather(self._client, key, uid)
+        _raise_if_unreachable(observed.unreadable)
+        planned = _plan(live, self._defaults)
+        outcome = await self._act(live, planned, observed)
+        healths = _healths(planned, outcome.observed, child_names(key.name))
+        if isinstance(planned, Plan) and not outcome.applied.troubles and not planned.suspended:
+            await replace_outdated(self._client, key, planned, healths, uid=uid)
+        return await self._report(key, live, planned, outcome, healths)
+
+    # Acting
+
+    async def _act(self, live: Manifest, planned: Plan | Refusal, observed: Observed) -> _Outcome:
+        """Bring the children in line with the plan; a refused spec touches nothing.
+
+        Nothing is repaired under a refusal either: the plan of the last good generation is not
+        kept anywhere yet, and guessing it from the children would be a second source of truth.
+        """
+        if isinstance(planned, Refusal):
+            return _Outcome(observed=observed, applied=Applied())
+        if observed.unreadable:
+            return _Outcome(observed=observed, applied=Applied(troubles=_unread(observed)))
+        comparison = await self._compare(live, planned, observed)
+        if comparison.conflicts:
+            return _Outcome(observed=observed, applied=Applied(troubles=comparison.conflicts))
+        if planned.suspended:
+            return _Outcome(observed=observed, applied=Applied(), pending=comparison.labels)
+        applied = await self._write(comparison)
+        return _Outcome(observed=_updated(observed, applied.written), applied=applied)
+
+    async def _compare(self, live: Manifest, plan: Plan, observed: Observed) -> Comparison:
+        metadata = live["metadata"]
+        owner = OwnerReference(
+            api_version=meta.API_VERSION,
+            kind=meta.KIND,
+            name=metadata["name"],
+            uid=metadata["uid"],
+        )
+        auth = auth_from(observed.child(paths.SECRETS, plan.names.auth))
+        return await self._children.compare(observed, render(plan, auth, owner))
+
+    async def _write(self, comparison: Comparison) -> Applied:
+        checked = await self._children.check(comparison)
+        if checked.troubles or checked.retry:
+            return replace(checked, written=())
+        applied = await self._children.write(comparison)
+        if applied.written or applied.removed:
+            logger.info("wrote %d children, removed %d", len(applied.written), len(applied.removed))
+        return applied
+
+    # Reporting
+
+    async def _report(
+        self,
+        key: Key,
+        live: Manifest,
+        planned: Plan | Refusal,
+        outcome: _Outcome,
+        healths: Mapping[Role, RoleHealth | None],
+    ) -> PassResult:
+        stored, metadata = _stored_status(live), live["metadata"]
+        situation = Situation(
+            name=key.name,
+            generation=metadata["generation"],
+            suspended=bool(live["spec"].get("suspend")),
+            previous=stored,
+            outcome=planned,
+            roles=healths,
+            troubles=outcome.applied.troubles,
+            pending=outcome.pending,
+        )
+        now = self._now()
+        status = compute(situation, now=now)
+        decision = decide(stored, status, written_at=_written_at(live), now=now)
+        if decision.write:
+            await self._store(live, status)
+        conflict = any(t.reason is Reason.NAME_CONFLICT for t in outcome.applied.troubles)
+        return PassResult(
+            retry=outcome.applied.retry + _again(outcome.applied.troubles),
+            requeue_after=CONFLICT_RECHECK if conflict else decision.look_again,
+            events=events_between(stored, status) if decision.write else (),
+            status_written=decision.write,
+            uid=metadata["uid"],
+            generation=metadata["generation"],
+            phase=status.phase,
+        )
+
+    async def _store(self, live: Manifest, status: KVServingStatus) -> None:
+        metadata = live["metadata"]
+        await self._client.apply_status(
+            {
+                "apiVersion": meta.API_VERSION,
+                "kind": meta.KIND,
+                # With the uid, so that a successor of the same name never inherits this status.
+                "metadata": {field: metadata[field] for field in ("namespace", "name", "uid")},
+                "status": status.to_dict(),
+            }
+        )
+
+
+def _plan(live: Manifest, defaults: Defaults) -> Plan | Refusal:
+    try:
+        return build(KVServing.parse(live), defaults)
+    except ValidationError as error:
+        # The CRD's schema lets nothing through that the models refuse, except objects that were
+        # stored under an older schema.
+        faults = tuple(
+            Fault(
+                field=".".join(str(part) for part in item["loc"]),
+                what=item["msg"],
+                remedy="correct the field",
+                reason=Reason.INVALID,
+            )
+            for item in error.errors()
+        )
+        return Refusal(faults=faults)
+
+
+def _raise_if_unreachable(unreadable: Mapping[Resource, errors.RequestError]) -> None:
+    for error in unreadable.values():
+        if error.retryable:
+            raise error
+
+
+def _unread(observed: Observed) -> tuple[Trouble, ...]:
+    kinds = ", ".join(sorted(resource.plural for resource in observed.unreadable))
+    first = next(iter(observed.unreadable.values()))
+    return (
+        Trouble(
+            reason=Reason.READ_FAILED,
+            message=f"the operator may not read {kinds}: {first}",
+            stalled=True,
+        ),
+    )
+
+
+def _again(troubles: Iterable[Trouble]) -> tuple[str, ...]:
+    # A taken name has its own interval, and a rejected spec waits for a new spec or the resync.
+    waiting = {Reason.NAME_CONFLICT, Reason.REJECTED_BY_SERVER}
+    return tuple(t.message for t in troubles if t.reason not in waiting)
+
+
+def _updated(observed: Observed, written: Iterable[Manifest]) -> Observed:
+    """What was read, with the objects that were written since in their new state."""
+    children = {kind: list(manifests) for kind, manifests in observed.children.items()}
+    for manifest in written:
+        siblings = children.setdefault(resource_of(manifest), [])
+        name = manifest["metadata"]["name"]
+        siblings[:] = [m for m in siblings if m["metadata"]["name"] != name] + [manifest]
+    return replace(observed, children={kind: tuple(ms) for kind, ms in children.items()})
+
+
+def _healths(
+    planned: Plan | Refusal, observed: Observed, names: Names
+) -> dict[Role, RoleHealth | None]:
+    """Health of the roles that are wanted or, when nobody knows what is wanted, that exist."""
+    workloads = (
+        (Role.PREFILL, paths.STATEFULSETS, names.prefill),
+        (Role.DECODE, paths.STATEFULSETS, names.decode),
+        (Role.VALKEY, paths.STATEFULSETS, names.valkey),
+        (Role.ROUTER, paths.DEPLOYMENTS, names.router),
+    )
+    wanted = _wanted(planned) if isinstance(planned, Plan) else None
+    healths: dict[Role, RoleHealth | None] = {}
+    for role, resource, name in workloads:
+        workload = observed.child(resource, name)
+        if (workload is None) if wanted is None else (role not in wanted):
+            continue
+        if resource in observed.unreadable or paths.PODS in observed.unreadable:
+            healths[role] = None
+            continue
+        healths[role] = read_workload(
+            workload,
+            observed.pods_of(role.value),
+            label=f"{resource.kind} {name}",
+            desired=None if wanted is None else wanted[role],
+        )
+    return healths
+
+
+def _wanted(plan: Plan) -> dict[Role, int]:
+    wanted = {role.role: role.replicas for role in plan.roles}
+    if plan.tier is not None:
+        wanted[Role.VALKEY] = plan.tier.instances
+    if plan.router is not None:
+        wanted[Role.ROUTER] = plan.router.replicas
+    return wanted
+
+
+def _stored_status(live: Manifest) -> KVServingStatus:
+    try:
+        return KVServingStatus.model_validate(live.get("status") or {})
+    except ValidationError:
+        # Written by an operator of another version: it is replaced as a whole.
+        return KVServingStatus()
+
+
+def _written_at(live: Manifest) -> datetime | None:
+    """When we last changed the status, by the API server's clock; None: never."""
+    entries: list[dict[str, Any]] = live["metadata"].get("managedFields") or []
+    for entry in entries:
+        ours = entry.get("manager") == meta.FIELD_MANAGER
+        if ours and entry.get("subresource") == "status" and entry.get("time"):
+            return datetime.fromisoformat(entry["time"])
+    return None

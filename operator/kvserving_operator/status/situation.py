@@ -1,0 +1,56 @@
+"""What a pass knows when it ends: the input of every status decision. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kvserving_operator.api.conditions import Reason
+from kvserving_operator.api.v1alpha1 import KVServingStatus
+from kvserving_operator.engines.base import Role
+from kvserving_operator.observe.health import RoleHealth
+from kvserving_operator.plan.model import Plan, Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Something that kept the pass from doing all it should."""
+
+    reason: Reason
+    message: str
+    stalled: bool
+    """True when only a person can cure it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """One KVServing at the end of a pass."""
+
+    name: str
+    generation: int
+    suspended: bool
+    previous: KVServingStatus
+    """The status as it is stored."""
+    outcome: Plan | Refusal
+    roles: Mapping[Role, RoleHealth | None]
+    """Health of each role that is wanted or, under a refusal, exists; None: could not be read."""
+    troubles: tuple[Trouble, ...] = ()
+    pending: tuple[str, ...] = ()
+    """Children that differ from the plan and were left so, because the object is suspended."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan, or None for a refused spec."""
+        return self.outcome if isinstance(self.outcome, Plan) else None
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """The refusal, or None for a spec that can be served."""
+        return self.outcome if isinstance(self.outcome, Refusal) else None
+
+    @property
+    def paused(self) -> bool:
+        """The rollout is held by the spec: replicas of an older revision are good enough."""
+        return self.plan is not None and self.plan.rollout_paused
+
+    def trouble(self, *reasons: Reason) -> Trouble | None:
+        """The first trouble with one of the reasons."""
+        return next((t for t in self.troubles if t.reason in reasons), None)

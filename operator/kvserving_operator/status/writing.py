@@ -1,0 +1,102 @@
+"""Is a changed status worth a write now, or when should somebody look again? Pure.
+
+What people and controllers act on is written at once: the first status of a generation, every flip
+of Ready, SpecValid and Stalled, a role that stops being ready, a named failure, and the end of the
+work. Mere progress (counts that climb while engines start) is coalesced ever more slowly, because
+a start may take half an hour and every write wakes every watcher.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kvserving_operator.api.conditions import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    find,
+)
+from kvserving_operator.api.v1alpha1 import KVServingStatus
+
+SHORTEST = timedelta(seconds=30)
+LONGEST = timedelta(seconds=300)
+_GROWTH = 3
+"""The next progress waits this many times as long as the work had lasted at the last write: 30 s
+after it began, 2 minutes, 7 minutes, then every 5 minutes."""
+
+FAILURES = frozenset(
+    {
+        Reason.APPLY_FAILED,
+        Reason.CRASHING,
+        Reason.IMAGE_PULL_FAILED,
+        Reason.NAME_CONFLICT,
+        Reason.OUT_OF_MEMORY,
+        Reason.READ_FAILED,
+        Reason.UNSCHEDULABLE,
+    }
+)
+_DECISIVE = (ConditionType.READY, ConditionType.SPEC_VALID, ConditionType.STALLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteDecision:
+    """Write now, or look again after some seconds, or (neither) leave it."""
+
+    write: bool
+    look_again: float | None = None
+
+
+def decide(
+    stored: KVServingStatus,
+    new: KVServingStatus,
+    *,
+    written_at: datetime | None,
+    now: datetime,
+) -> WriteDecision:
+    """Whether `new` should replace `stored`, which was written at `written_at` (None: never)."""
+    if stored == new:
+        return WriteDecision(write=False)
+    if written_at is None or _urgent(stored, new):
+        return WriteDecision(write=True)
+    wait = written_at + _interval(stored, written_at) - now
+    if wait <= timedelta(0):
+        return WriteDecision(write=True)
+    # A clock ahead of the API server's would otherwise postpone the write for good.
+    return WriteDecision(write=False, look_again=min(wait, LONGEST).total_seconds())
+
+
+def _urgent(stored: KVServingStatus, new: KVServingStatus) -> bool:
+    if stored.observed_generation != new.observed_generation:
+        return True
+    if any(_status(stored, type_) is not _status(new, type_) for type_ in _DECISIVE):
+        return True
+    if _reconciling(stored) and not _reconciling(new):
+        return True
+    return any(_worse(find(stored.conditions, ConditionType(c.type)), c) for c in new.conditions)
+
+
+def _worse(before: Condition | None, after: Condition) -> bool:
+    if after.type in {ConditionType.RECONCILING, ConditionType.PROGRESSING}:
+        return False
+    if after.status is not ConditionStatus.TRUE and (
+        before is not None and before.status is ConditionStatus.TRUE
+    ):
+        return after.type != ConditionType.STALLED
+    return after.reason in FAILURES and (before is None or before.reason != after.reason)
+
+
+def _interval(stored: KVServingStatus, written_at: datetime) -> timedelta:
+    working = find(stored.conditions, ConditionType.RECONCILING)
+    if working is None or working.last_transition_time is None:
+        return SHORTEST
+    since = datetime.fromisoformat(working.last_transition_time)
+    return max(SHORTEST, min(LONGEST, _GROWTH * (written_at - since)))
+
+
+def _status(status: KVServingStatus, type_: ConditionType) -> ConditionStatus | None:
+    found = find(status.conditions, type_)
+    return None if found is None else found.status
+
+
+def _reconciling(status: KVServingStatus) -> bool:
+    return _status(status, ConditionType.RECONCILING) is ConditionStatus.TRUE
