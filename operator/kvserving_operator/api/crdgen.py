@@ -5,8 +5,9 @@ from what would be written. Output is a function of the models alone.
 """
 
 import argparse
+import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -129,7 +130,8 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def generated_files() -> dict[Path, str]:
+@functools.cache
+def generated_files() -> Mapping[Path, str]:
     """Every file that is made from the models, by its path in the repository."""
     return {
         CRD_FILE: crd_text(),

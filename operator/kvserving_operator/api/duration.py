@@ -6,7 +6,7 @@ The accepted text is a subset of Go's ``time.ParseDuration`` and thus of CEL's `
 import re
 from typing import Final
 
-MAX_LENGTH: Final = 24
+MAX_LENGTH: Final = 28
 PATTERN: Final = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"
 
 _PART: Final = re.compile(r"([0-9]{1,5})(ms|h|m|s)", re.ASCII)
