@@ -81,7 +81,7 @@ HYPER = Program(
         "kubectl",
     ),
 )
-COREDNS = Program("coredns", settings.COREDNS_VERSION, 2)
+COREDNS = Program("coredns", settings.COREDNS_VERSION, 3)
 KUBE_ROUTER = Program(
     "kube-router",
     settings.KUBE_ROUTER_VERSION,

@@ -34,6 +34,14 @@ STOP_GRACE = 2.0
 CLIENTS = (pki.ADMIN, pki.CONTROLLER_MANAGER, pki.SCHEDULER)
 
 
+def read_ports(state: Path) -> Ports | None:
+    """The ports of the control plane of a state folder."""
+    try:
+        return Ports(**json.loads((state / "ports.json").read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
 class ControlPlane:
     """etcd, API server and controller manager (scheduler, if asked) of one state folder.
 
@@ -55,7 +63,8 @@ class ControlPlane:
         made = state or Path(tempfile.mkdtemp(prefix="kvserving-control-plane-"))
         self.state = made.absolute()
         self.table = ProcessTable(self.state, die_with_parent=not detached)
-        self._fixed, self._ports = fixed_ports, fixed_ports or self._saved_ports()
+        self._fixed = fixed_ports
+        self._ports = fixed_ports or read_ports(self.state) or ports.free_ports()
         self._controllers, self._scheduler, self._node_ip = controllers, scheduler, node_ip
         self._programs: dict[str, Path] = {}
         self._api: ApiClient | None = None
@@ -185,12 +194,6 @@ class ControlPlane:
             self.program("etcd")
         reachable = self._fixed is not None
         return Layout(self.state, self._programs, self._ports, self._node_ip, reachable)
-
-    def _saved_ports(self) -> Ports:
-        try:
-            return Ports(**json.loads((self.state / "ports.json").read_text()))
-        except (FileNotFoundError, ValueError, TypeError):
-            return ports.free_ports()
 
     def _start(self) -> list[str]:
         layout = self._layout

@@ -10,10 +10,11 @@ import (
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
 	_ "github.com/coredns/coredns/plugin/ready"
+	_ "github.com/coredns/coredns/plugin/template"
 )
 
 func init() {
-	dnsserver.Directives = []string{"bind", "ready", "errors", "cache", "kubernetes"}
+	dnsserver.Directives = []string{"bind", "ready", "errors", "cache", "kubernetes", "template"}
 }
 
 func main() {

@@ -1,0 +1,111 @@
+"""Firewall rules of kube-proxy, kube-router and CNI plugins: told from others', and removed.
+
+Ours are the chains named KUBE-* and CNI-* that were not there before the cluster, and the rules of
+other chains that jump to them. Everything else is never touched. The text functions are pure.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass, field
+
+FAMILIES = ("iptables", "ip6tables")
+OUR_CHAIN = re.compile(r"(KUBE|CNI)-")
+JUMP = re.compile(r"(?:^| )(?:-j|-g) (\S+)")
+
+
+@dataclass
+class Table:
+    """One table of iptables-save: chain policies and rules, in order."""
+
+    chains: dict[str, str] = field(default_factory=dict)  # name to policy, "-" for user chains
+    rules: list[str] = field(default_factory=list)  # as printed: "-A CHAIN …"
+
+    @property
+    def empty(self) -> bool:
+        """Only built-in chains that accept, no rules: as if the table had never been used."""
+        return not self.rules and all(policy == "ACCEPT" for policy in self.chains.values())
+
+
+def parse(saved: str) -> dict[str, Table]:
+    """The output of iptables-save by table."""
+    tables: dict[str, Table] = {}
+    table = Table()
+    for line in saved.splitlines():
+        if line.startswith("*"):
+            table = tables.setdefault(line[1:].strip(), Table())
+        elif line.startswith(":"):
+            name, policy = line[1:].split()[:2]
+            table.chains[name] = policy
+        elif line.startswith("-A "):
+            table.rules.append(line)
+    return tables
+
+
+def our_chains(table: Table, foreign: frozenset[str]) -> list[str]:
+    """Names of our chains in a table; `foreign` are those that were there before us."""
+    return [name for name in table.chains if OUR_CHAIN.match(name) and name not in foreign]
+
+
+def removal(saved: str, foreign: frozenset[str]) -> str:
+    """Input for `iptables-restore --noflush` that removes our chains and the jumps to them."""
+    lines: list[str] = []
+    for name, table in parse(saved).items():
+        ours = our_chains(table, foreign)
+        if not ours:
+            continue
+        lines.append(f"*{name}")
+        lines += [f"-D {rule[3:]}" for rule in table.rules if _is_jump_from_outside(rule, ours)]
+        lines += [f"-F {chain}" for chain in ours]  # all before any -X: they refer to each other
+        lines += [f"-X {chain}" for chain in ours]
+        lines.append("COMMIT")
+    return "\n".join([*lines, ""]) if lines else ""
+
+
+def _is_jump_from_outside(rule: str, ours: list[str]) -> bool:
+    target = JUMP.search(rule)
+    return rule.split()[1] not in ours and target is not None and target[1] in ours
+
+
+def save(family: str) -> str:
+    """The current rules of a family, "" where the kernel has none of it."""
+    done = subprocess.run([f"{family}-save"], capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else ""
+
+
+def chain_names(saved: str) -> frozenset[str]:
+    """Names of all chains of all tables."""
+    return frozenset(chain for table in parse(saved).values() for chain in table.chains)
+
+
+def remove_ours(before: dict[str, str]) -> int:
+    """Remove our chains of both families; `before` is what `save` said then. Returns the count.
+
+    Tables that did not exist before and are empty now go too, so that the rules end as they were.
+    """
+    removed = 0
+    for family in FAMILIES:
+        old = before.get(family, "")
+        foreign = chain_names(old)
+        saved = save(family)
+        script = removal(saved, foreign)
+        removed += script.count("-X ")
+        if script:
+            command = [f"{family}-restore", "--noflush", "--wait=5"]
+            subprocess.run(command, input=script, text=True, capture_output=True, check=False)
+        for name, table in parse(save(family)).items():
+            if table.empty and name not in parse(old):
+                # With no name, -X also deletes empty built-in chains (nft variant only).
+                command = [family, "-t", name, "-X"]
+                subprocess.run(command, capture_output=True, check=False)
+    return removed
+
+
+def count_ours(before: dict[str, str]) -> int:
+    """How many chains of ours exist, in both families."""
+    count = 0
+    for family in FAMILIES:
+        foreign = chain_names(before.get(family, ""))
+        count += sum(len(our_chains(table, foreign)) for table in parse(save(family)).values())
+    return count
