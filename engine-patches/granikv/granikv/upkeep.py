@@ -1,0 +1,193 @@
+"""What happens between two steps: promotion, and driving a relocation under a copy budget.
+
+`run` is to be called once between steps.  It returns the slot map that the caller's page tables
+must apply before the next plan; the tree has followed already.  No node that a request holds ever
+leaves HOT.
+"""
+
+import numpy as np
+
+from granikv.cache import PrefixCache
+from granikv.errors import OutOfSlotsError, RelocationError, StepOpenError
+from granikv.policy import Admission, EvictionPolicy, Verdict
+from granikv.radix import ColdSegment, HotSegment, Node
+from granikv.relocate import Moves, Relocation, begin_grow, begin_reclaim, begin_shrink
+from granikv.room import cheapest_window
+from granikv.slots import SlotState
+
+_EMPTY = np.empty(0, np.int64)
+NO_MOVES = Moves(_EMPTY, _EMPTY)
+
+
+class Upkeep:
+    """Promotions and relocations of one cache; at most one relocation is under way."""
+
+    def __init__(
+        self, cache: PrefixCache, *, admission: Admission, eviction: EvictionPolicy
+    ) -> None:
+        self.cache = cache
+        self.admission = admission
+        self.eviction = eviction
+        self.moving: Relocation | None = None
+
+    def run(self, now: float, max_slots: int) -> Moves:
+        """Spend at most `max_slots` copies; StepOpenError while a planned step is open."""
+        memory = self.cache.memory
+        if not memory.fence.idle:
+            raise StepOpenError("upkeep while a planned step is open")
+        if self.moving is not None and self.moving.done:  # COLD pressure aborted it
+            self.moving = None
+        if self.moving is None:
+            return self._promote_payers(now, max_slots)
+        if not self.moving.ready:
+            self.cache.kv.copy(*self.moving.next_copies(max_slots))
+        return self.commit() if self.moving.ready else NO_MOVES
+
+    def commit(self) -> Moves:
+        """Flip the running relocation, all copies of which are out, and let the tree follow."""
+        if self.moving is None:
+            raise RelocationError("nothing to commit")
+        moves = self.moving.commit()
+        self.moving = None
+        if moves.size:
+            total = self.cache.memory.space.total
+            self.cache.tree.remap(moves.apply(np.arange(total, dtype=np.int64), total))
+        return moves
+
+    def abort(self) -> None:
+        """Roll the running relocation back, if there is one."""
+        if self.moving is not None and not self.moving.done:
+            self.moving.abort()
+        self.moving = None
+
+    def grow(self, size: int) -> Relocation:
+        """Start raising HOT to `size`; idle COLD leaves go if the migrants need their room."""
+        memory = self.cache.memory
+        self._make_cold_room(memory.hot.ceiling, size)
+        self.moving = begin_grow(memory, size)
+        return self.moving
+
+    def shrink(self, size: int) -> Relocation:
+        """Start lowering HOT to `size`; idle HOT nodes go, oldest first, if the rest needs it."""
+        memory = self.cache.memory
+        while True:
+            try:
+                self.moving = begin_shrink(memory, size)
+            except RelocationError:
+                idle = [n for n in self.cache.tree.nodes() if n.hot and not n.refs]
+                if not idle or memory.relocation is not None:
+                    raise
+                self._push_out(min(idle, key=lambda n: (n.last_use, -n.length)))
+            else:
+                return self.moving
+
+    def reclaim(self, length: int) -> Relocation:
+        """Start taking loans back until the tail of HOT could hold a slab of `length`."""
+        memory = self.cache.memory
+        short = length - (memory.hot.ceiling - memory.hot.bump)
+        chunks = max(1, -(-short // memory.chunk))
+        if short > memory.lent:
+            raise RelocationError(f"loans of {memory.lent} slots cannot make room for {length}")
+        high = min(memory.hot.ceiling + chunks * memory.chunk, memory.hot.size)
+        self._make_cold_room(memory.hot.ceiling, high)
+        self.moving = begin_reclaim(memory, chunks)
+        return self.moving
+
+    def _make_cold_room(self, low: int, high: int) -> None:
+        """Evict idle COLD leaves until what is used in [low, high) fits outside of it."""
+        space = self.cache.memory.space
+
+        def fits() -> bool:
+            used = len(space.find(low, high, SlotState.DONATED_USED, SlotState.COLD_USED))
+            free = len(space.find(high, space.total, SlotState.DONATED_FREE, SlotState.COLD_FREE))
+            return free >= used
+
+        if not fits():
+            self.cache.evict_until(fits, high - low, hot=False)
+
+    def _promote_payers(self, now: float, max_slots: int) -> Moves:
+        moves = []
+        for node in self._payers(now):
+            if node.length > max_slots:
+                continue
+            promoted = self._promote(node, now)
+            if promoted is not None:
+                max_slots -= node.length
+                moves.append(promoted)
+            elif self.moving is not None:  # wants its loans back first
+                break
+        return Moves(*map(np.concatenate, zip(*moves, strict=True))) if moves else NO_MOVES
+
+    def _payers(self, now: float) -> list[Node]:
+        """COLD nodes in use that are worth a slab now, most saving first."""
+        found = []
+        for node in self.cache.tree.nodes(held=True):
+            if node.hot:
+                continue
+            verdict = self.admission.decide(self.cache.candidate(node, now)).verdict
+            if verdict is Verdict.HOT:
+                found.append((self.admission.gain(float(node.refs), node.length), id(node), node))
+            self.cache.counters.deferred += verdict is Verdict.DEFER
+        return [node for _, _, node in sorted(found, reverse=True)]
+
+    def _promote(self, node: Node, now: float) -> Moves | None:
+        memory, counters = self.cache.memory, self.cache.counters
+        if not memory.hot.fits(node.length):
+            self._make_hot_room(node, now)
+        try:
+            slab = memory.alloc_hot(node.length)
+        except OutOfSlotsError:
+            self._want_loans_back(node.length)
+            return None
+        source = self.cache.segment_slots(node.segment)
+        moves = Moves(source, np.arange(slab.base, slab.end, dtype=np.int64))
+        self.cache.kv.copy(*moves)
+        node.segment = HotSegment(slab.id, 0, node.length)
+        memory.free_cold(source)
+        counters.promotions += 1
+        counters.promoted_tokens += node.length
+        return moves
+
+    def _want_loans_back(self, length: int) -> None:
+        try:
+            self.reclaim(length)
+        except RelocationError:
+            return
+
+    def _make_hot_room(self, newcomer: Node, now: float) -> None:
+        """Push the cheapest contiguous run of idle slabs out, if the newcomer is worth more."""
+        owners: dict[int, list[Node]] = {}
+        for node in self.cache.tree.nodes():
+            if isinstance(node.segment, HotSegment):
+                owners.setdefault(node.segment.slab, []).append(node)
+        idle = {
+            slab: [self.cache.candidate(node, now) for node in nodes]
+            for slab, nodes in owners.items()
+            if not any(node.refs for node in nodes)
+        }
+        hot = self.cache.memory.hot
+        victims = cheapest_window(hot, newcomer.length, idle, self.eviction.cost)
+        seen = [candidate for slab in victims for candidate in idle[slab]]
+        if victims and self.eviction.admits(self.cache.candidate(newcomer, now), seen):
+            for slab in victims:
+                for node in sorted(owners[slab], key=_offset, reverse=True):
+                    if node.parent is not None:
+                        self._push_out(node)
+
+    def _push_out(self, node: Node) -> None:
+        """Demote an idle HOT node if COLD has room without a loan, else drop it."""
+        memory = self.cache.memory
+        below = any(_offset(c) for c in node.children.values())  # its slab goes on in a child
+        room = node.length + memory.chunk <= memory.cold.available
+        if room and not below and isinstance(node.segment, HotSegment):
+            target = memory.alloc_cold(node.length)
+            self.cache.kv.copy(self.cache.segment_slots(node.segment), target)
+            self.cache.free(node.segment)
+            node.segment = ColdSegment(target)
+            self.cache.counters.demotions += 1
+        else:
+            self.cache.drop(node)
+
+
+def _offset(node: Node) -> int:
+    return node.segment.offset if isinstance(node.segment, HotSegment) else 0
