@@ -45,6 +45,7 @@ SHARED_FOLDERS = (
     "/run/containerd",
     "/opt/cni/bin",
     "/opt/cni",
+    "/var/lib/kubelet/device-plugins",
     "/var/lib/kubelet",
     "/usr/libexec/kubernetes",
 )

@@ -10,7 +10,7 @@ import re
 import subprocess
 from dataclasses import dataclass, field
 
-FAMILIES = ("iptables", "ip6tables")
+FAMILIES = {"iptables": "ip", "ip6tables": "ip6"}  # command to nftables' name
 OUR_CHAIN = re.compile(r"(KUBE|CNI)-")
 JUMP = re.compile(r"(?:^| )(?:-j|-g) (\S+)")
 
@@ -79,33 +79,40 @@ def chain_names(saved: str) -> frozenset[str]:
     return frozenset(chain for table in parse(saved).values() for chain in table.chains)
 
 
-def remove_ours(before: dict[str, str]) -> int:
-    """Remove our chains of both families; `before` is what `save` said then. Returns the count.
+def find_ours(before: dict[str, str]) -> list[str]:
+    """Our chains, and tables that hold nothing and were not there before, of both families.
 
-    Tables that did not exist before and are empty now go too, so that the rules end as they were.
+    `before` is what `save` said of each family before the cluster.
     """
-    removed = 0
+    found = []
     for family in FAMILIES:
         old = before.get(family, "")
-        foreign = chain_names(old)
-        saved = save(family)
-        script = removal(saved, foreign)
-        removed += script.count("-X ")
+        foreign, known = chain_names(old), parse(old)
+        for name, table in parse(save(family)).items():
+            found += [f"{family} {name} {chain}" for chain in our_chains(table, foreign)]
+            if table.empty and name not in known and uses_nftables():
+                found.append(f"{family} {name}")
+    return found
+
+
+def remove_ours(before: dict[str, str]) -> None:
+    """Remove what `find_ours` finds, so that the rules end as they were."""
+    for family, kernel_name in FAMILIES.items():
+        old = before.get(family, "")
+        script = removal(save(family), chain_names(old))
         if script:
             command = [f"{family}-restore", "--noflush", "--wait=5"]
             subprocess.run(command, input=script, text=True, capture_output=True, check=False)
         for name, table in parse(save(family)).items():
-            if table.empty and name not in parse(old):
-                # With no name, -X also deletes empty built-in chains (nft variant only).
-                command = [family, "-t", name, "-X"]
+            if table.empty and name not in parse(old) and uses_nftables():
+                command = ["nft", "delete", "table", kernel_name, name]
                 subprocess.run(command, capture_output=True, check=False)
-    return removed
 
 
-def count_ours(before: dict[str, str]) -> int:
-    """How many chains of ours exist, in both families."""
-    count = 0
-    for family in FAMILIES:
-        foreign = chain_names(before.get(family, ""))
-        count += sum(len(our_chains(table, foreign)) for table in parse(save(family)).values())
-    return count
+def uses_nftables() -> bool:
+    """Whether iptables is the variant over nftables; the tables of the other cannot be deleted."""
+    try:
+        done = subprocess.run(["iptables", "-V"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return False
+    return "nf_tables" in done.stdout

@@ -29,6 +29,7 @@ OUR_LINKS = (settings.DNS_LINK, "kube-bridge", "kube-dummy-if", "kube-ipvs0")
 SHIM_SOCKETS = Path("/run/containerd/s")
 CONTAINER_LOG_LINKS = Path("/var/log/containers")
 CNI_RESULTS = Path("/var/lib/cni/results")
+DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ class Kind:
 
 def kinds(state: Path, before: Before) -> list[Kind]:
     """Every kind, in the order of removal: users of a thing go before the thing."""
+
+    def drop_chains(_: list[str]) -> None:
+        iptables.remove_ours(before.iptables)
+
     return [
         Kind("processes", lambda: _names(_processes(state)), lambda _: _kill(_processes(state))),
         Kind("container processes", _container_pids, _kill_container_pids),
@@ -49,7 +54,7 @@ def kinds(state: Path, before: Before) -> list[Kind]:
         Kind("pod links", network.pod_links, _delete_links),
         Kind("links", lambda: _links(before), _delete_links),
         Kind("addresses", _addresses, _delete_addresses),
-        Kind("firewall chains", lambda: _chains(before), lambda _: _drop_chains(before)),
+        Kind("firewall chains", lambda: iptables.find_ours(before.iptables), drop_chains),
         Kind("ipsets", lambda: _ipsets(before), _destroy_ipsets),
         Kind("cgroups", lambda: [str(path) for path in cgroups.roots()], lambda _: _cgroups()),
         Kind("kernel settings", lambda: _sysctls(before), lambda n: _restore_sysctls(before, n)),
@@ -116,14 +121,6 @@ def _delete_addresses(devices: list[str]) -> None:
         network.ip("address", "delete", f"{settings.DNS_IP}/32", "dev", device)
 
 
-def _chains(before: Before) -> list[str]:
-    return ["chain"] * iptables.count_ours(before.iptables)
-
-
-def _drop_chains(before: Before) -> None:
-    iptables.remove_ours(before.iptables)
-
-
 def _ipsets(before: Before) -> list[str]:
     ours = [name for name in ipset_names() if name.startswith(("KUBE-", "inet6:KUBE-"))]
     return [name for name in ours if name not in before.ipsets]
@@ -149,13 +146,16 @@ def _restore_sysctls(before: Before, names: list[str]) -> None:
 
 def _files(state: Path, before: Before) -> list[str]:
     sockets = [path for path in SHIM_SOCKETS.glob("*") if path.name not in before.shim_sockets]
-    results = list(CNI_RESULTS.glob(f"{settings.CNI_NETWORK}-*"))
+    # A cached result names the network namespace it is about.
+    namespaces = str(settings.CONTAINERD_STATE).encode()
+    results = [path for path in CNI_RESULTS.glob("*") if namespaces in path.read_bytes()]
     links = [
         path
         for path in CONTAINER_LOG_LINKS.glob("*")
         if path.is_symlink() and path.readlink().is_relative_to(state)
     ]
-    return [str(path) for path in (*sockets, *results, *links)]
+    plugins = [] if str(DEVICE_PLUGINS) in before.folders else list(DEVICE_PLUGINS.glob("*"))
+    return [str(path) for path in (*sockets, *results, *links, *plugins)]
 
 
 def _delete_files(paths: list[str]) -> None:

@@ -61,6 +61,7 @@ def commands_for_node() -> dict[str, str]:
         "ctr": "containerd",
         "runc": "runc",
         "iptables": "iptables",
+        "nft": "nftables",
         "ipset": "ipset",
         "conntrack": "conntrack",
         "socat": "socat",
