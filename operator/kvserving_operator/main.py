@@ -138,6 +138,7 @@ class Operator:
         feeding = asyncio.create_task(self._feed(queue, client, self._source), name="feed")
         await self._first(holding, working, feeding)
         failures = list(_failures(holding, working, feeding))
+        logger.info("stopping: %s", "asked to" if not failures else "a part ended")
         for line in failures:
             logger.error("%s", line)
         await _cancelled(feeding)

@@ -87,7 +87,7 @@ PERMISSIONS: tuple[Permission, ...] = (
     Permission(
         resource=paths.PODS,
         verbs=("get", "list", "watch", "delete"),
-        why="readiness; OnDelete replacement; get is also granted on to the router's Role",
+        why="readiness and OnDelete replacement; the router's Role grants get, list, watch on",
     ),
     Permission(
         resource=paths.EVENTS,
@@ -105,6 +105,19 @@ PERMISSIONS: tuple[Permission, ...] = (
 _ALLOWED: dict[tuple[str, str, str], frozenset[str]] = {
     (p.resource.group, p.resource.plural, p.subresource): frozenset(p.verbs) for p in PERMISSIONS
 }
+
+
+def rules(scope: Scope) -> list[dict[str, list[str]]]:
+    """The permissions of one scope as rules of an RBAC Role or ClusterRole, one for each entry."""
+    return [
+        {
+            "apiGroups": [permission.group],
+            "resources": [permission.rule_resource],
+            "verbs": list(permission.verbs),
+        }
+        for permission in PERMISSIONS
+        if permission.scope is scope
+    ]
 
 
 class UndeclaredCallError(RuntimeError):

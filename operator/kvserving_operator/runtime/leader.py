@@ -132,13 +132,22 @@ class LeaderElector:
         lease, self._lease, self._renewed = self._lease, None, None
         if lease is None:
             return
-        record = self._record(lease) | {"holderIdentity": "", "leaseDurationSeconds": 1}
         try:
-            await self._bounded(self._client.replace(lease | {"spec": record}))
+            await self._bounded(self._release(lease))
         except _FAILURES as error:
             logger.warning("the Lease could not be released and will expire: %s", error)
         else:
             logger.info("released the Lease")
+
+    async def _release(self, lease: Manifest) -> None:
+        freed = {"holderIdentity": "", "leaseDurationSeconds": 1}
+        try:
+            await self._client.replace(lease | {"spec": self._record(lease) | freed})
+        except errors.ConflictError:
+            # A renewal that was cancelled on our side may have been stored all the same.
+            current = await self._client.get(paths.LEASES, self._namespace, self._name)
+            if current is not None and current["spec"].get("holderIdentity") == self.identity:
+                await self._client.replace(current | {"spec": self._record(current) | freed})
 
     # Internals
 

@@ -11,12 +11,15 @@ from prometheus_client import (
     Histogram,
     Info,
     ProcessCollector,
+    disable_created_metrics,
 )
 
 from kvserving_operator import __version__
 from kvserving_operator.kube.paths import Key
 from kvserving_operator.kube.transport import Call
 
+# Creation times double the number of series and nobody asks for them.
+disable_created_metrics()
 REGISTRY = CollectorRegistry(auto_describe=True)
 ProcessCollector(registry=REGISTRY)
 

@@ -85,7 +85,7 @@ def _ready_by_roles(roles: Sequence[Condition]) -> Condition:
     serving = [c for c in roles if c.type in needed]
     waiting = [c for c in serving if c.status is _FALSE]
     if waiting:
-        message = "not ready: " + "; ".join(f"{c.type}: {c.message}" for c in waiting)
+        message = "; ".join(f"{c.type}=False: {c.message}" for c in waiting)
         return condition(type_, status=_FALSE, reason=Reason.ROLES_NOT_READY, message=message)
     if any(c.status is _UNKNOWN for c in serving):
         return condition(

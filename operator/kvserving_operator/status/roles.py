@@ -59,6 +59,8 @@ def _not_serving(health: RoleHealth) -> tuple[Reason, str]:
         return health.problem.reason, health.problem.message + more
     if not health.exists:
         return Reason.CREATING, f"{health.workload} does not exist yet"
+    if not health.observed and not health.replicas:
+        return Reason.CREATING, f"{health.workload} was just created"
     if not health.observed:
         return Reason.STARTING, f"{health.workload}: its controller has not seen the change yet"
     if health.ready >= health.desired:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from cluster.controlplane import ControlPlane
+
+from .harness import Cluster, Kubelet, OperatorProcess, install
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +33,31 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     yield name
     control_plane.start()
     control_plane.api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(scope="session")
+def installed(control_plane: ControlPlane) -> ControlPlane:
+    """The control plane with our CRD and the operators' ClusterRole."""
+    install(control_plane)
+    return control_plane
+
+
+@pytest.fixture
+def cluster(installed: ControlPlane, namespace: str) -> Cluster:
+    """The control plane as seen from this test's namespace, with our API installed."""
+    return Cluster(installed, namespace)
+
+
+@pytest.fixture
+def operator(cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
+    """An operator that serves this test's namespace; its log must hold no error at the end."""
+    with OperatorProcess(cluster, tmp_path) as process:
+        yield process
+        assert process.unexpected == []
+
+
+@pytest.fixture
+def kubelet(cluster: Cluster) -> Iterator[Kubelet]:
+    """Makes every pod of the namespace ready."""
+    with Kubelet(cluster) as stand_in:
+        yield stand_in

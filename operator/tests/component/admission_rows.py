@@ -1,0 +1,108 @@
+"""Rows of the admission table: specs that must be let in, and the parts that rows share."""
+
+from typing import Any
+
+from tests.unit.api.builders import ABSENT
+
+MANAGED = {"kvCache.remote": {"type": "Managed", "memoryPerInstance": "1Gi"}}
+ON_CPU = {
+    "decode.accelerator.resourceName": "",
+    "prefill": {"accelerator": {"resourceName": ""}},
+}
+RANKED = {"engine.features": ["RankedRemote"]}
+PCP = {"model.attention": "MLA", "prefill.parallelism.prefillContext": 8}
+APPLY = {"mode": "Apply", "decode": {"maxReplicas": 4}}
+TIERED = MANAGED | RANKED | {"model.attention": "GQA"}
+SGLANG = {"engine.type": "SGLang", "router.type": "SMG"}
+
+ACCEPTED: dict[str, dict[str, Any]] = {
+    "the smallest": {},
+    "prefill of defaults": {"prefill": {}},
+    "PCP implies MLA": {"prefill.parallelism.prefillContext": 8},
+    "PCP with a tier, attention implied": MANAGED
+    | RANKED
+    | {"prefill.parallelism.prefillContext": 8},
+    "PCP on vLLM 0.31": PCP | {"engine.version": "0.31.0"},
+    "PCP on vLLM 1.0": PCP | {"engine.version": "1.0.0rc1"},
+    "stock GQA tier on CPU": MANAGED | ON_CPU | {"model.attention": "GQA"},
+    "stock PCP tier on CPU": MANAGED | ON_CPU | PCP,
+    "stock MLA tier on GPUs": MANAGED | {"model.attention": "MLA"},
+    "stock tier of decode on CPU": MANAGED
+    | {"model.attention": "MHA", "decode.accelerator.resourceName": ""},
+    "GQA tier with RankedRemote": TIERED | {"decode.parallelism.tensor": 4},
+    "smallest instance": TIERED | {"kvCache.remote.memoryPerInstance": "64Mi"},
+    "external tier": RANKED
+    | {
+        "model.attention": "MLA",
+        "kvCache.remote": {
+            "type": "External",
+            "external": {"urlTemplate": "valkeys://cache-{ordinal}.example:6379"},
+        },
+    },
+    "tier on volumes with TLS": TIERED
+    | {
+        "kvCache.remote.persistence.volumeClaim.size": "200Gi",
+        "kvCache.remote.tls": {"mode": "CertManager", "issuerRef": {"name": "ca"}},
+    },
+    "SGLang pair with HOT": SGLANG
+    | {
+        "prefill.parallelism": {"tensor": 8, "data": 8},
+        "decode.parallelism": {"tensor": 16, "data": 16},
+        "engine.features": ["GraniKV"],
+        "kvCache.hot": {"mode": "Auto", "percent": 5, "minPercent": 5, "maxPercent": 80},
+    },
+    "router of somebody else": {"router.type": "None"},
+    "gateway": {
+        "router.gateway": {
+            "parentRefs": [{"name": "g", "namespace": "infra", "sectionName": "https"}],
+            "hostnames": ["llm.example.org", "*.example.com"],
+        }
+    },
+    "apply with free roles": {
+        "prefill": {},
+        "autoscaling": APPLY | {"prefill": {"maxReplicas": 2}, "ratio": {"max": 3}},
+    },
+    "apply with one role fixed": {"prefill.replicas": 3, "autoscaling": APPLY},
+    "recommend with replicas": {"decode.replicas": 2, "autoscaling": APPLY | {"mode": "Recommend"}},
+    "budget that just covers": PCP
+    | {"decode.replicas": 2, "autoscaling": {"gpuBudget": 10}, "prefill.replicas": 1},
+    "budget of engines on CPU": ON_CPU | {"autoscaling.gpuBudget": 1},
+    "scaled to zero": {"prefill.replicas": 0, "decode.replicas": 0},
+    "percentage": {"rollout.maxUnavailable": "25%"},
+    "JSON argument with spaces": {
+        "engine.extraArgs": ['--speculative-config={"method": "mtp", "n": 1}', "--flag", "a b"]
+    },
+    "podTemplate is not looked into": {
+        "engine.podTemplate": {"spec": {"tolerations": [{"operator": "Exists"}], "x": {"y": [1]}}}
+    },
+    "volume sources": {
+        "model.cache.persistentVolumeClaim": {"claimName": "hf"},
+        "model.volume": {"path": "/models/glm", "nfs": {"server": "s", "path": "/"}},
+        "engine.cacheVolume": {"hostPath": {"path": "/var/cache"}},
+    },
+    "RDMA devices by number and text": {"decode.rdma.resources": {"rdma/ib": 8, "rdma/eth": "1"}},
+    "Kueue queue": {"decode.workloadLabels": {"kueue.x-k8s.io/queue-name": "llm"}},
+    "Prometheus": {"metrics": {"source": "Prometheus", "prometheus": {"url": "https://p/x"}}},
+    "policies": {
+        "networkPolicy": {
+            "clients": [{"podSelector": {}}, {"ipBlock": {"cidr": "10.0.0.0/8"}}],
+            "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}],
+        }
+    },
+    "null is absent": {"prefill": None, "engine.extraArgs": None, "decode.replicas": None},
+    "quoted Off": {"tuning.mode": "Off", "autoscaling.mode": "Off"},
+    "empty environment value": {"engine.env": [{"name": "A", "value": ""}, {"name": "B"}]},
+}
+
+LEGAL_UPDATES: dict[str, dict[str, Any]] = {
+    "ranks": {"prefill.parallelism.prefillContext": 4},
+    "chunk": {"kvCache.chunkTokens": 512},
+    "model": {"model.name": "org/other", "model.revision": "v2"},
+    "digest": {"model.digest": f"sha256:{'0' * 64}"},
+    "dtype": {"kvCache.dtype": "FP8"},
+    "no prefill any more": {"prefill": ABSENT},
+    "replicas": {"decode.replicas": 7},
+    "suspend": {"suspend": True},
+    "type written as it is": {"engine.type": "VLLM"},
+    "no tier any more": {"kvCache": ABSENT},
+}

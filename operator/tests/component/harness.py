@@ -1,0 +1,391 @@
+"""What component tests share: an operator process under the declared permissions, and a cluster.
+
+The operator runs as a process of its own, as in production, with a client certificate whose user
+holds exactly the rules of `kube.permissions`. There is no kubelet and no scheduler: pods are made
+by the real controllers and stay Pending until a test says what a kubelet would (`Kubelet`).
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from cluster.api import ApiError
+from cluster.audit import Write
+from cluster.controlplane import ControlPlane
+from cluster.pki import Identity
+from kvserving_operator.kube import paths
+from kvserving_operator.kube.paths import Resource
+from kvserving_operator.kube.permissions import Scope, rules
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+GROUP = "kvserving-operators"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+WORKLOADS = (paths.STATEFULSETS, paths.DEPLOYMENTS)
+
+Object = dict[str, Any]
+
+
+def example(name: str, **changes: Any) -> Object:
+    """The quickstart of the examples that exercises every child, renamed and changed."""
+    path = REPOSITORY / "examples" / "quickstart-pcp.yaml"
+    obj: Object = yaml.safe_load(path.read_text())
+    obj["metadata"] = {"name": name}
+    for dotted, value in changes.items():
+        *parents, last = dotted.split("__")
+        target = obj["spec"]
+        for parent in parents:
+            target = target.setdefault(parent, {})
+        target[last] = value
+    return obj
+
+
+class Cluster:
+    """The control plane as tests speak to it, in one namespace."""
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        self.plane = plane
+        self.namespace = namespace
+
+    def get(self, resource: Resource, name: str) -> Object | None:
+        try:
+            return self.plane.api.get(resource.path(self.namespace, name))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def must_get(self, resource: Resource, name: str) -> Object:
+        found = self.get(resource, name)
+        assert found is not None, f"{resource} {name} does not exist"
+        return found
+
+    def list(self, resource: Resource, name: str = "") -> list[Object]:
+        selector = f"?labelSelector=kvserving.io/kvserving={name}" if name else ""
+        answer = self.plane.api.get(resource.path(self.namespace) + selector)
+        return list(answer["items"])
+
+    def create(self, obj: Object) -> Object:
+        resource = _resource(obj)
+        return self.plane.api.create(resource.path(self.namespace), obj)
+
+    def patch(self, resource: Resource, name: str, body: Object) -> Object:
+        return self.plane.api.merge_patch(resource.path(self.namespace, name), body)
+
+    def delete(self, resource: Resource, name: str) -> None:
+        self.plane.api.delete(resource.path(self.namespace, name))
+
+    def children(self, name: str) -> dict[str, Object]:
+        """All children by `resource/name`, the Secret included."""
+        found = [
+            (resource, item) for resource in paths.CHILDREN for item in self.list(resource, name)
+        ]
+        return {f"{resource.plural}/{i['metadata']['name']}": i for resource, i in found}
+
+    def status(self, name: str) -> Object:
+        live = self.get(paths.KVSERVINGS, name) or {}
+        status: Object = live.get("status") or {}
+        return status
+
+    def condition(self, name: str, type_: str) -> Object:
+        found = (c for c in self.status(name).get("conditions", []) if c["type"] == type_)
+        return next(found, {})
+
+    def wait_condition(
+        self, name: str, type_: str, status: str, reason: str = "", *, timeout: float = 30
+    ) -> Object:
+        def there() -> Object | None:
+            now = self.condition(name, type_)
+            generation = (self.get(paths.KVSERVINGS, name) or {})["metadata"]["generation"]
+            good = now.get("status") == status and now.get("observedGeneration") == generation
+            return now if good and reason in {"", now["reason"]} else None
+
+        return wait_for(
+            there,
+            timeout=timeout,
+            what=f"{type_}={status} {reason}",
+            more=lambda: json.dumps(self.status(name).get("conditions"), indent=1),
+        )
+
+    def wait_ready(self, name: str, *, timeout: float = 60) -> None:
+        self.wait_condition(name, "Ready", "True", timeout=timeout)
+
+    def settled(self, name: str) -> None:
+        """Ready, and the work is over as the status has it."""
+        self.wait_ready(name)
+        self.wait_condition(name, "Reconciling", "False")
+
+    def writes(self, since: int, *, user: str = "") -> list[Write]:
+        """Writes of operators in this namespace; Lease renewals and dry runs left out."""
+        return [
+            write
+            for write in self.plane.audit.writes(since)
+            if write.namespace == self.namespace
+            and write.user_agent == "kvserving-operator"
+            and write.resource != "leases"
+            and not write.dry_run
+            and user in write.user
+        ]
+
+
+def _resource(obj: Object) -> Resource:
+    return paths.resource_of(obj)
+
+
+def wait_for(
+    condition: Callable[[], Any],
+    *,
+    timeout: float = 30,
+    what: str,
+    more: Callable[[], str] = str,
+) -> Any:
+    """The first true value of `condition`; fails the test after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{what}: not within {timeout:.0f} s\n{more()}")
+        time.sleep(0.05)
+
+
+def install(plane: ControlPlane) -> None:
+    """CRD, and a ClusterRole with exactly the declared permissions for the operators' group."""
+    crd = yaml.safe_load((REPOSITORY / "crds" / "kvserving.io_kvservings.yaml").read_text())
+    plane.api.create(CRDS, crd)
+    name = {"name": GROUP}
+    plane.api.create(
+        f"{RBAC}/clusterroles",
+        {"metadata": name, "rules": rules(Scope.SERVED) + rules(Scope.OWN)},
+    )
+    plane.api.create(
+        f"{RBAC}/clusterrolebindings",
+        {
+            "metadata": name,
+            "roleRef": {"apiGroup": RBAC.split("/")[2], "kind": "ClusterRole", "name": GROUP},
+            "subjects": [{"apiGroup": RBAC.split("/")[2], "kind": "Group", "name": GROUP}],
+        },
+    )
+    path = f"{CRDS}/{crd['metadata']['name']}"
+
+    def established() -> bool:
+        conditions = plane.api.get(path).get("status", {}).get("conditions", [])
+        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+    wait_for(established, what="the CRD")
+
+
+class OperatorProcess:
+    """One operator process that serves one namespace; `name` is its user in the audit log."""
+
+    def __init__(
+        self, cluster: Cluster, folder: Path, name: str = "operator", *, server: str = ""
+    ) -> None:
+        self.name = name
+        self._cluster = cluster
+        self._kubeconfig = self._credentials(cluster.plane, folder, server)
+        self._log = folder / f"{name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *arguments: str) -> Self:
+        """Start the process; returns at once."""
+        command = [sys.executable, "-m", "kvserving_operator.main"]
+        command += ["--kubeconfig", str(self._kubeconfig)]
+        command += ["--namespaces", self._cluster.namespace]
+        command += ["--operator-namespace", self._cluster.namespace]
+        command += ["--http-host", "127.0.0.1", "--http-port", "0", "--identity", self.name]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen([*command, *arguments], stderr=log, stdout=log)
+        return self
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "not started"
+        return self._process
+
+    @property
+    def log(self) -> list[Object]:
+        """The records logged so far, by all runs."""
+        return [json.loads(line) for line in self._log.read_text().splitlines() if line[:1] == "{"]
+
+    @property
+    def unexpected(self) -> list[Object]:
+        """Records that no healthy run contains."""
+        return [r for r in self.log if r["level"] == "error" or "exception" in r]
+
+    def said(self, pattern: str) -> bool:
+        return any(re.search(pattern, record["message"]) for record in self.log)
+
+    def wait_leading(self, *, timeout: float = 30) -> None:
+        wait_for(
+            lambda: self.said("^leading as"),
+            timeout=timeout,
+            what=f"{self.name} leads",
+            more=self._log.read_text,
+        )
+
+    @property
+    def port(self) -> int:
+        pattern = r"port (\d+)$"
+        wait_for(lambda: self.said(pattern), what="the HTTP server", more=self._log.read_text)
+        found = [re.search(pattern, record["message"]) for record in self.log]
+        return int([match for match in found if match][-1][1])
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, *, timeout: float = 20) -> int:
+        """The exit status of the process, once it ends."""
+        return self.process.wait(timeout)
+
+    def stop(self, *, timeout: float = 10) -> int:
+        """SIGTERM, and the exit status."""
+        self.signal(signal.SIGTERM)
+        return self.wait(timeout=timeout)
+
+    def kill(self) -> None:
+        """SIGKILL, also a frozen one."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self if self._process else self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def _credentials(self, plane: ControlPlane, folder: Path, server: str) -> Path:
+        user = f"{self.name}.{self._cluster.namespace}"
+        identity = Identity(user, user, GROUP)
+        plane.pki.add(identity, plane.url)
+        path = plane.pki.kubeconfig(identity)
+        if not server:
+            return path
+        config = json.loads(path.read_text())
+        config["clusters"][0]["cluster"] = {"server": server}
+        other = folder / f"{self.name}.kubeconfig"
+        other.write_text(json.dumps(config))
+        return other
+
+
+@contextmanager
+def supervised(operator: OperatorProcess, *arguments: str) -> Iterator[OperatorProcess]:
+    """An operator that is started again whenever it ends, as a kubelet would."""
+    ending = threading.Event()
+
+    def keep() -> None:
+        while not ending.is_set():
+            operator.start(*arguments)
+            while operator.process.poll() is None and not ending.is_set():
+                ending.wait(0.1)
+
+    keeper = threading.Thread(target=keep, daemon=True)
+    keeper.start()
+    try:
+        yield operator
+    finally:
+        ending.set()
+        keeper.join()
+        operator.kill()
+
+
+class Kubelet:
+    """Says of every pod of the namespace what a kubelet would: that it runs and is ready.
+
+    `broken` maps a part of a pod's name to the waiting reason that its first container has instead.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.broken: dict[str, str] = {}
+        self.held: set[str] = set()
+        """Parts of names of pods that are left alone."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.1):
+            try:
+                for pod in self._cluster.list(paths.PODS):
+                    self._report(pod)
+            except ApiError:
+                continue  # the API server is being restarted, or the pod has just gone
+
+    def _report(self, pod: Object) -> None:
+        name = pod["metadata"]["name"]
+        if any(part in name for part in self.held):
+            return
+        reason = next((r for part, r in self.broken.items() if part in name), "")
+        wanted = pod_status(pod, waiting=reason)
+        current = {field: pod.get("status", {}).get(field) for field in wanted}
+        if current != wanted:
+            path = paths.PODS.path(self._cluster.namespace, name, "status")
+            self._cluster.plane.api.merge_patch(path, {"status": wanted})
+
+
+def pod_status(pod: Object, *, waiting: str = "") -> Object:
+    """The status of a pod that runs and is ready, or whose containers wait for `waiting`."""
+    state: Object = {"running": {}} if not waiting else {"waiting": {"reason": waiting}}
+    ready = not waiting
+    containers = [
+        {
+            "name": container["name"],
+            "image": container["image"],
+            "imageID": "",
+            "ready": ready,
+            "started": ready,
+            "restartCount": 0,
+            "state": copy.deepcopy(state),
+            "lastState": {},
+        }
+        for container in pod["spec"]["containers"]
+    ]
+    condition = {
+        "type": "Ready",
+        "status": "True" if ready else "False",
+        "lastProbeTime": None,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    return {
+        "phase": "Running" if ready else "Pending",
+        "conditions": [condition],
+        "containerStatuses": containers,
+    }
+
+
+def rss_mib(pid: int) -> float:
+    """Resident memory of a process."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"^VmRSS:\s+(\d+) kB", text, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,228 @@
+"""From create to delete: every child once, few status writes, nothing left."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvserving_operator.api import meta
+from kvserving_operator.kube import paths
+from kvserving_operator.observe.labels import is_ours
+
+from .harness import Cluster, Kubelet, OperatorProcess, example, wait_for
+
+ALL_CHILDREN = {
+    "configmaps/all-lmcache",
+    "configmaps/all-valkey",
+    "deployments/all-router",
+    "networkpolicies/all-decode",
+    "networkpolicies/all-prefill",
+    "networkpolicies/all-router",
+    "networkpolicies/all-valkey",
+    "poddisruptionbudgets/all-decode",
+    "poddisruptionbudgets/all-router",
+    "rolebindings/all-router",
+    "roles/all-router",
+    "secrets/all-auth",
+    "serviceaccounts/all-router",
+    "services/all",
+    "services/all-decode",
+    "services/all-metrics",
+    "services/all-prefill",
+    "services/all-valkey",
+    "statefulsets/all-decode",
+    "statefulsets/all-prefill",
+    "statefulsets/all-valkey",
+}
+
+
+def writes_by_child(cluster: Cluster, since: int) -> Counter[str]:
+    return Counter(
+        f"{w.resource}/{w.name}"
+        for w in cluster.writes(since)
+        if w.resource not in {"kvservings", "events"}
+    )
+
+
+def status_writes(cluster: Cluster, since: int) -> int:
+    return sum(w.resource == "kvservings" for w in cluster.writes(since))
+
+
+def test_create_is_one_write_per_child_and_at_most_three_of_status(
+    cluster: Cluster, operator: OperatorProcess, kubelet: Kubelet
+) -> None:
+    mark = cluster.plane.audit.mark()
+    cluster.create(example("all", decode__replicas=2, router__replicas=2))
+    cluster.wait_ready("all")
+    cluster.wait_condition("all", "RemoteTierReady", "True")
+    cluster.wait_condition("all", "Reconciling", "False")
+
+    children = cluster.children("all")
+    assert set(children) == ALL_CHILDREN
+    assert writes_by_child(cluster, mark) == Counter(dict.fromkeys(ALL_CHILDREN, 1))
+    assert 1 <= status_writes(cluster, mark) <= 3
+    uid = cluster.must_get(paths.KVSERVINGS, "all")["metadata"]["uid"]
+    assert all(is_ours(child, uid) for child in children.values())
+    assert all(
+        meta.ANNOTATION_RENDER_HASH in child["metadata"]["annotations"]
+        for child in children.values()
+    )
+    outside_status = [w for w in cluster.writes(mark) if w.resource == "kvservings"]
+    assert {w.subresource for w in outside_status} == {"status"}
+
+
+def test_status_tells_what_is_there(
+    cluster: Cluster, operator: OperatorProcess, kubelet: Kubelet
+) -> None:
+    cluster.create(example("told", decode__replicas=2))
+    cluster.settled("told")
+    status = cluster.status("told")
+    assert status["phase"] == "Ready"
+    assert status["observedGeneration"] == 1
+    assert status["kvShards"] == 4
+    assert (status["tier"]["instances"], status["tier"]["ready"]) == (1, 1)
+    assert {k: status["decode"][k] for k in ("replicas", "ready", "updated", "draining")} == {
+        "replicas": 2,
+        "ready": 2,
+        "updated": 2,
+        "draining": 0,
+    }
+    assert status["gpus"] == {"requested": 0}
+    assert {c["type"]: c["status"] for c in status["conditions"]} == {
+        "Ready": "True",
+        "SpecValid": "True",
+        "Progressing": "True",
+        "PrefillReady": "True",
+        "DecodeReady": "True",
+        "RemoteTierReady": "True",
+        "RouterReady": "True",
+        "Reconciling": "False",
+        "Stalled": "False",
+    }
+
+
+def test_first_status_comes_at_once_and_failures_are_named(
+    cluster: Cluster, operator: OperatorProcess, kubelet: Kubelet
+) -> None:
+    kubelet.broken["decode"] = "ImagePullBackOff"
+    cluster.create(example("broken"))
+    cluster.wait_condition("broken", "SpecValid", "True", timeout=20)
+    named = cluster.wait_condition("broken", "DecodeReady", "False", "ImagePullFailed")
+    assert "pod broken-decode-0: container engine cannot pull" in named["message"]
+    cluster.wait_condition("broken", "Progressing", "False", "NoProgress")
+    assert cluster.status("broken")["phase"] == "Degraded"
+    kubelet.broken.clear()
+    cluster.wait_ready("broken")
+
+
+def test_events_follow_the_status_with_a_count(
+    cluster: Cluster, operator: OperatorProcess, kubelet: Kubelet
+) -> None:
+    cluster.create(example("event"))
+    cluster.settled("event")
+
+    def reasons() -> dict[str, Any]:
+        return {e["reason"]: e for e in cluster.list(paths.EVENTS) if _about(e, "event")}
+
+    wait_for(
+        lambda: {"Creating", "AllReady"} <= set(reasons()),
+        what="events",
+        more=lambda: str(reasons()),
+    )
+    event = reasons()["AllReady"]
+    assert event["count"] == 1
+    assert (
+        event["involvedObject"]["uid"]
+        == cluster.must_get(paths.KVSERVINGS, "event")["metadata"]["uid"]
+    )
+    assert event["type"] == "Normal"
+
+
+def _about(event: Any, name: str) -> bool:
+    involved = event["involvedObject"]
+    return (involved["kind"], involved["name"]) == (meta.KIND, name)
+
+
+def test_without_prefill_there_is_no_trace_of_it(
+    cluster: Cluster, operator: OperatorProcess, kubelet: Kubelet
+) -> None:
+    obj = example("whole")
+    del obj["spec"]["prefill"]
+    del obj["spec"]["kvCache"]
+    cluster.create(obj)
+    cluster.settled("whole")
+    assert not [name for name in cluster.children("whole") if "prefill" in name or "valkey" in name]
+    types = {c["type"] for c in cluster.status("whole")["conditions"]}
+    assert not types & {"PrefillReady", "RemoteTierReady"}
+    assert "prefill" not in cluster.status("whole")
+    assert "tier" not in cluster.status("whole")
+
+
+def test_delete_leaves_nothing_even_without_the_operator(
+    cluster: Cluster, operator: OperatorProcess, kubelet: Kubelet
+) -> None:
+    cluster.create(example("gone"))
+    cluster.wait_ready("gone")
+    assert "finalizers" not in cluster.must_get(paths.KVSERVINGS, "gone")["metadata"]
+    assert operator.stop() == 0
+    cluster.delete(paths.KVSERVINGS, "gone")
+    wait_for(
+        lambda: not cluster.children("gone") and not cluster.list(paths.PODS),
+        timeout=60,
+        what="garbage collection",
+        more=lambda: json.dumps(list(cluster.children("gone"))),
+    )
+
+
+def test_suspend_reads_and_reports_but_changes_nothing(
+    cluster: Cluster, operator: OperatorProcess, kubelet: Kubelet
+) -> None:
+    cluster.create(example("held"))
+    cluster.settled("held")
+    cluster.patch(paths.KVSERVINGS, "held", {"spec": {"suspend": True}})
+    cluster.wait_condition("held", "Progressing", "True", "Suspended")
+    mark = cluster.plane.audit.mark()
+    cluster.delete(paths.SERVICES, "held")
+    cluster.patch(paths.KVSERVINGS, "held", {"spec": {"decode": {"replicas": 2}}})
+    wait_for(
+        lambda: "Service held" in cluster.condition("held", "Progressing")["message"],
+        what="the pending change in the message",
+    )
+    assert "StatefulSet held-decode" in cluster.condition("held", "Progressing")["message"]
+    assert cluster.status("held")["phase"] == "Suspended"
+    assert writes_by_child(cluster, mark) == Counter()
+    cluster.patch(paths.KVSERVINGS, "held", {"spec": {"suspend": False}})
+    cluster.settled("held")
+    assert cluster.get(paths.SERVICES, "held") is not None
+
+
+@pytest.mark.parametrize("subject", ["prefill", "remote tier"])
+def test_what_is_no_longer_wanted_is_pruned(
+    cluster: Cluster, operator: OperatorProcess, kubelet: Kubelet, subject: str
+) -> None:
+    cluster.create(example("less"))
+    cluster.settled("less")
+    off = {"prefill": None} if subject == "prefill" else {"kvCache": {"remote": None}}
+    part = "prefill" if subject == "prefill" else "valkey"
+    cluster.patch(paths.KVSERVINGS, "less", {"spec": off})
+    wait_for(
+        lambda: not [name for name in cluster.children("less") if part in name],
+        what=f"{part} is gone",
+        more=lambda: str(cluster.status("less")),
+    )
+    cluster.settled("less")
+
+
+def test_operator_leaves_no_secret_in_its_log(
+    cluster: Cluster, operator: OperatorProcess, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    cluster.create(example("quiet"))
+    cluster.settled("quiet")
+    secret = cluster.must_get(paths.SECRETS, "quiet-auth")["data"]
+    log = (tmp_path / "operator.log").read_text()
+    assert "wrote" in log
+    assert not [key for key, value in secret.items() if value in log]
