@@ -102,7 +102,8 @@ class Server:
         assert done.ok, done.message
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
-            conditions = self.send("GET", path).body.get("status", {}).get("conditions", [])
+            status = self.send("GET", path).body.get("status") or {}
+            conditions = status.get("conditions") or []
             states = {c["type"]: c["status"] for c in conditions}
             if states.get("Established") == "True" and self.send("GET", objects("default")).ok:
                 assert states.get("NonStructuralSchema") is None

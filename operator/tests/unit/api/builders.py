@@ -21,7 +21,7 @@ def make(changes: dict[str, Any] | None = None, *, name: str = "x") -> Object:
         },
     }
     for path, value in (changes or {}).items():
-        put(made["spec"], path, deepcopy(value))
+        put(made["spec"], path, value)
     return made
 
 
@@ -32,4 +32,4 @@ def put(target: Object, path: str, value: Any) -> None:
     if value is ABSENT:
         target.pop(last, None)
     else:
-        target[last] = value
+        target[last] = deepcopy(value)
