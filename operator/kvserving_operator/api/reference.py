@@ -4,8 +4,11 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
+from kvserving_operator.api import duration, quantity
 from kvserving_operator.api.schema import INT_OR_STRING, Schema
 from kvserving_operator.api.types import PRESERVE, VALIDATIONS
+
+_NAMED: Final = {duration.PATTERN: "duration", quantity.BYTES_PATTERN: "quantity"}
 
 _HEAD: Final = """\
 # KVServing: reference of the resource
@@ -72,7 +75,7 @@ def _row(path: str, name: str, prop: Schema, required: set[str]) -> str:
 
 
 def _default(prop: Schema) -> str:
-    if "default" not in prop:
+    if "default" not in prop or "properties" in prop:  # a section of its own shows its defaults
         return ""
     return f"`{_cell(json.dumps(prop['default']))}`"
 
@@ -86,7 +89,7 @@ def _type(prop: Schema) -> str:
         return f"map of {_type(values)}"
     if prop.get(PRESERVE):
         return "object" if "properties" in prop else "object (as written)"
-    return str(prop.get("type", "any"))
+    return _NAMED.get(prop.get("pattern", ""), str(prop["type"]))
 
 
 def _limits(prop: Schema) -> str:
