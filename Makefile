@@ -17,6 +17,7 @@ env: ## The Python environment (.venv), exactly as uv.lock says
 
 generate: env ## Regenerate crds/, the chart's copies, and the generated docs
 	@$(PY) -m kvserving_operator.api.crdgen
+	@$(PY) charts/generate.py
 
 fix: env ## Format and auto-fix
 	@ruff format . && ruff check --fix .
