@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import contextmanager
 
 import pytest
 
 from cluster.controlplane import ControlPlane
 
-from .harness import Cluster, Kubelet, OperatorProcess, install
+from .harness import Cluster, Kubelet, OperatorProcess, Served, install
 
 
 @pytest.fixture(scope="session")
@@ -27,12 +27,18 @@ def control_plane() -> Iterator[ControlPlane]:
 @pytest.fixture
 def namespace(control_plane: ControlPlane) -> Iterator[str]:
     """A namespace of its own for one test; its deletion is not waited for."""
+    with _namespace(control_plane) as name:
+        yield name
+
+
+@contextmanager
+def _namespace(plane: ControlPlane) -> Iterator[str]:
     name = f"test-{uuid.uuid4().hex[:10]}"
-    control_plane.start()  # a test may have left something stopped
-    control_plane.create_namespace(name)
+    plane.start()  # a test may have left something stopped
+    plane.create_namespace(name)
     yield name
-    control_plane.start()
-    control_plane.api.delete(f"/api/v1/namespaces/{name}")
+    plane.start()
+    plane.api.delete(f"/api/v1/namespaces/{name}")
 
 
 @pytest.fixture(scope="session")
@@ -48,16 +54,16 @@ def cluster(installed: ControlPlane, namespace: str) -> Cluster:
     return Cluster(installed, namespace)
 
 
-@pytest.fixture
-def operator(cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
-    """An operator that serves this test's namespace; its log must hold no error at the end."""
-    with OperatorProcess(cluster, tmp_path) as process:
-        yield process
-        assert process.unexpected == []
+@pytest.fixture(scope="module")
+def served(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A namespace with an operator and a stand-in kubelet, for all tests of a module.
 
-
-@pytest.fixture
-def kubelet(cluster: Cluster) -> Iterator[Kubelet]:
-    """Makes every pod of the namespace ready."""
-    with Kubelet(cluster) as stand_in:
-        yield stand_in
+    Starting an operator costs more than most tests. Its log must hold no error at the end.
+    """
+    with _namespace(installed) as name:
+        cluster = Cluster(installed, name)
+        operator = OperatorProcess(cluster, tmp_path_factory.mktemp("operator"))
+        with operator, Kubelet(cluster) as kubelet:
+            operator.wait_leading()
+            yield Served(cluster, operator, kubelet)
+            assert operator.unexpected == []
