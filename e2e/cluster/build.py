@@ -11,11 +11,13 @@ import argparse
 import fcntl
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
-from cluster import buildah, imagefiles, ocistore, progress, settings
+from cluster import buildah, existing, imagefiles, images, ocistore, progress, settings
 from cluster.errors import ClusterError
 from cluster.ocistore import Built
 
@@ -56,14 +58,46 @@ def _one(name: str, key: str, *, install: bool, force: bool) -> Built:
     return built
 
 
+def load_images(built: Sequence[Built]) -> int:
+    """Puts images into the cluster of $CLUSTER; returns how many were not there yet."""
+    kind = settings.cluster_kind()
+    if kind != "embedded":
+        return _load_elsewhere(kind, built)
+    images.require_containerd()
+    there = images.present()
+    missing = [i for i in built if there.get(imagefiles.reference(i.name)) != i.manifest]
+    if missing:
+        have = images.blobs()
+        names = ", ".join(i.name for i in missing)
+        # 80 MB/s: written as a blob and unpacked, on the machine of docs/images.md.
+        seconds = ocistore.missing_bytes(missing, have) / 80e6
+        with progress.step(f"loading {names} into containerd", expected_seconds=seconds):
+            images.import_written(
+                lambda stream: ocistore.write_archive(missing, have, stream), what=names
+            )
+    progress.say(f"{len(missing)} images loaded, {len(built) - len(missing)} there already")
+    return len(missing)
+
+
+def _load_elsewhere(kind: str, built: Sequence[Built]) -> int:
+    with tempfile.TemporaryDirectory(dir=settings.cache_dir()) as folder:
+        for image in built:
+            archive = Path(folder, f"{image.name}.tar")
+            with archive.open("wb") as stream:
+                ocistore.write_archive([image], (), stream)
+            existing.load(kind, [str(archive)])
+            archive.unlink()
+    return len(built)
+
+
 def _arguments(name: str) -> dict[str, str]:
     """Build arguments: the images it stands on, and what its labels say."""
     arguments = {"VERSION": imagefiles.version(), "REVISION": _revision()}
     for parent in imagefiles.parents(name):
         arguments[parent.upper().replace("-", "_")] = imagefiles.reference(parent)
     if name == "base":
-        with progress.step("Debian 12 by mmdebstrap", expected_seconds=85):
-            arguments["BASE"] = buildah.make_rootfs()
+        progress.say("  base: Debian 12 by mmdebstrap")
+        arguments["BASE"] = buildah.make_rootfs()
     return arguments
 
 
@@ -107,6 +141,8 @@ def run(options: argparse.Namespace) -> int:
     """Runs the `build` command."""
     start = time.monotonic()
     built = build_images(options.names, install=options.install, force=options.force)
+    if options.load:
+        load_images(built)
     if options.prune:
         buildah.prune()
     for image in built:

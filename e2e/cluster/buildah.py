@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cluster import imagefiles, progress, settings
+from cluster import imagefiles, packages, progress, settings
 from cluster.errors import ClusterError
 
 PROGRAMS = ("buildah", "mmdebstrap")
@@ -39,15 +39,12 @@ def require(*, install: bool) -> None:
     missing = [p for p in PROGRAMS if shutil.which(p) is None]
     if not missing:
         return
-    command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *missing]
-    if not install or shutil.which("apt-get") is None:
+    if not (install and packages.can_install()):
         raise ClusterError(
-            f"{' and '.join(missing)} missing: {' '.join(command)} (or build with --install)"
+            f"{' and '.join(missing)} missing: apt-get install {' '.join(missing)}, "
+            "or build with --install"
         )
-    with progress.step(f"apt-get install {' '.join(missing)}", expected_seconds=20):
-        subprocess.run(["apt-get", "update", "-qq"], check=True)
-        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    packages.install(missing)
 
 
 def environment() -> dict[str, str]:

@@ -107,11 +107,17 @@ def read() -> Claim | None:
     return claim if claim.boot_id == boot_id() else None
 
 
-def take(state: Path) -> Claim:
-    """Claim the machine for a state folder, or confirm the claim; refuse when another one runs."""
+def require_free(state: Path) -> None:
+    """Raise ClusterError when another state folder has the machine."""
     existing = read()
     if existing is not None and existing.state != str(state):
         raise ClusterError(_refusal(existing))
+
+
+def take(state: Path) -> Claim:
+    """Claim the machine for a state folder, or confirm the claim; refuse when another has it."""
+    require_free(state)
+    existing = read()
     if existing is None:
         existing = Claim(str(state), boot_id(), observe())
         write_atomically(_path(), json.dumps(asdict(existing)))

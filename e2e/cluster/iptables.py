@@ -7,12 +7,14 @@ other chains that jump to them. Everything else is never touched. The text funct
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 FAMILIES = {"iptables": "ip", "ip6tables": "ip6"}  # command to nftables' name
 OUR_CHAIN = re.compile(r"(KUBE|CNI)-")
-JUMP = re.compile(r"(?:^| )(?:-j|-g) (\S+)")
+JUMPS = ("-j", "-g")
 
 
 @dataclass
@@ -64,8 +66,9 @@ def removal(saved: str, foreign: frozenset[str]) -> str:
 
 
 def _is_jump_from_outside(rule: str, ours: list[str]) -> bool:
-    target = JUMP.search(rule)
-    return rule.split()[1] not in ours and target is not None and target[1] in ours
+    words = shlex.split(rule)  # a comment may hold anything, but it is one word
+    targets = [word for before, word in pairwise(words) if before in JUMPS]
+    return words[1] not in ours and any(target in ours for target in targets)
 
 
 def save(family: str) -> str:

@@ -79,12 +79,11 @@ class Node:
     def up(self, programs: dict[str, Path]) -> list[str]:
         """Bring everything up; returns the names of what had to be started."""
         fresh = self._begin()
+        binaries.link_all(programs, self.state / "bin")
         network.prepare(self.state)
         cgroups.create()
         started = self._start(nodeconfig.CONTAINERD, self._containerd)
         started += self.plane.start()
-        if self._extras:
-            binaries.link_all(programs, self.state / "bin")
         layout = self.plane.layout
         layout.programs.update(programs)
         for identity in IDENTITIES:
@@ -113,9 +112,7 @@ class Node:
             if old is not None:
                 progress.say("the machine was restarted: a new cluster, with the images kept")
             cleanup.forget_cluster(self.state)
-        extras = sorted({*self._extras, *(old.extras if old and not fresh else [])})
-        self._extras = extras
-        write_record(self.state, Record("node", boot_id(), self._node_ip, extras))
+        write_record(self.state, Record("node", boot_id(), self._node_ip, self._extras))
         return fresh
 
     def _start(self, name: str, argv: Callable[[], list[str]]) -> list[str]:

@@ -13,7 +13,7 @@ import tarfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import IO, Any
 
 from cluster import imagefiles, settings
 
@@ -104,9 +104,13 @@ def forget_unused() -> int:
     return freed
 
 
-def write_archive(images: Sequence[Built], have: Collection[str], out: BinaryIO) -> int:
-    """Streams the images as one OCI archive without the blobs in `have`; returns bytes of blobs."""
-    written = 0
+def missing_bytes(images: Sequence[Built], have: Collection[str]) -> int:
+    """Bytes of the images' blobs, each once, that are not in `have`."""
+    return sum(size for _, size in _missing(images, have))
+
+
+def write_archive(images: Sequence[Built], have: Collection[str], out: IO[bytes]) -> None:
+    """Streams the images as one OCI archive without the blobs in `have`."""
     with tarfile.open(fileobj=out, mode="w|", bufsize=COPY_BYTES) as archive:
         archive.copybufsize = COPY_BYTES  # type: ignore[attr-defined]  # undocumented, default 16 KB
         for digest, size in _missing(images, have):
@@ -114,10 +118,8 @@ def write_archive(images: Sequence[Built], have: Collection[str], out: BinaryIO)
             info.size = size
             with blob(digest).open("rb") as source:
                 archive.addfile(info, source)
-            written += size
         _add(archive, "index.json", {"schemaVersion": 2, "manifests": [_entry(i) for i in images]})
         _add(archive, "oci-layout", {"imageLayoutVersion": "1.0.0"})
-    return written
 
 
 def _missing(images: Sequence[Built], have: Collection[str]) -> Iterator[tuple[str, int]]:
@@ -142,4 +144,4 @@ def _add(archive: tarfile.TarFile, name: str, content: dict[str, Any]) -> None:
     data = json.dumps(content).encode()
     info = tarfile.TarInfo(name)
     info.size = len(data)
-    archive.addfile(info, cast(BinaryIO, io.BytesIO(data)))
+    archive.addfile(info, io.BytesIO(data))

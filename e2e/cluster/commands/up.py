@@ -65,12 +65,13 @@ def run(options: argparse.Namespace) -> int:
 def node_up(state: Path, *, extras: list[str], install: bool) -> tuple[list[str], Path]:
     """Bring the node up; returns the names of what was started and the kubeconfig."""
     _refuse_other_mode(state, "node")
+    claim.require_free(state)
+    extras = sorted({*extras, *_running_extras(state)})
     programs = (*binaries.NODE, *(EXTRAS[name] for name in extras))
     _require(programs, node=True, state=state, install=install)
     paths = binaries.ensure(programs)
     with claim.lock(state):
         claim.take(state)
-        binaries.link_all(paths, state / "bin")
         node = Node(state, extras=extras)
         return node.up(paths), node.plane.kubeconfig
 
@@ -84,6 +85,11 @@ def control_plane_up(state: Path, *, install: bool) -> tuple[list[str], Path]:
     write_record(state, Record("control-plane", boot_id()))
     plane = ControlPlane(state, detached=True)
     return plane.start(), plane.kubeconfig
+
+
+def _running_extras(state: Path) -> list[str]:
+    record = read_record(state)
+    return record.extras if record is not None and record.boot_id == boot_id() else []
 
 
 def _refuse_other_mode(state: Path, mode: str) -> None:

@@ -1,0 +1,1 @@
+"""Tests of the cluster tool on this very machine: root, no other embedded cluster, minutes."""

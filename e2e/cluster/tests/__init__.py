@@ -1,0 +1,1 @@
+"""Unit tests of the cluster tool: pure parts, no root, seconds."""
