@@ -12,21 +12,11 @@ from kvserving_operator.api.v1alpha1.engine import (
     EngineType,
 )
 from kvserving_operator.api.v1alpha1.kv_cache import (
-    ExternalTier,
     HotMode,
     HotSpec,
-    IssuerReference,
     KVCacheSpec,
     KVDtype,
-    LoadingMode,
-    LoadingSpec,
     LocalTier,
-    RemoteTier,
-    RemoteType,
-    TierPersistence,
-    TierTLS,
-    TLSMode,
-    VolumeClaim,
 )
 from kvserving_operator.api.v1alpha1.kvserving import (
     KVServing,
@@ -49,6 +39,18 @@ from kvserving_operator.api.v1alpha1.model import (
 from kvserving_operator.api.v1alpha1.network import (
     NetworkPolicyMode,
     NetworkPolicySpec,
+)
+from kvserving_operator.api.v1alpha1.remote_tier import (
+    ExternalTier,
+    IssuerReference,
+    LoadingMode,
+    LoadingSpec,
+    RemoteTier,
+    RemoteType,
+    TierPersistence,
+    TierTLS,
+    TLSMode,
+    VolumeClaim,
 )
 from kvserving_operator.api.v1alpha1.roles import (
     RDMA,
