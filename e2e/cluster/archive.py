@@ -158,7 +158,7 @@ class DockerArchive:
         with content:
             entries: list[Json] = json.load(content)
         return [
-            Image(tag, self._config_digest(entry["Config"]))
+            Image(full_name(tag), self._config_digest(entry["Config"]))
             for entry in entries
             for tag in entry.get("RepoTags") or []
         ]
@@ -174,6 +174,15 @@ class DockerArchive:
         content, _ = self._files.open(config)
         with content:
             return "sha256:" + hashlib.sha256(content.read()).hexdigest()
+
+
+def full_name(tag: str) -> str:
+    """A docker tag as containerd names it: `valkey:9` is `docker.io/library/valkey:9`."""
+    first, slash, _ = tag.partition("/")
+    if not slash:
+        return f"docker.io/library/{tag}"
+    is_host = "." in first or ":" in first or first == "localhost"
+    return tag if is_host else f"docker.io/{tag}"
 
 
 @contextmanager

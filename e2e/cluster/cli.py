@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -35,6 +36,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; failures are one line on standard error and exit code 1."""
     options = parser().parse_args(arguments)
+    # A root shell that came by `su` may lack the folders of iptables, ipset and runc.
+    os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
     try:
         code: int = options.run(options)
     except ClusterError as error:

@@ -129,7 +129,7 @@ def _root() -> Finding:
 
 
 def _command(name: str, package: str) -> Finding:
-    if shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin"):
+    if shutil.which(name):
         return Finding(name)
     return Finding(name, "not found", f"package {package}", package)
 

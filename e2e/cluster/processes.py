@@ -48,6 +48,12 @@ class Process:
                 os.kill(self.pid, number)
 
 
+def _base_environment() -> dict[str, str]:
+    # Not the user's whole environment: a proxy in it would catch the API server's calls to kubelet.
+    kept = {name: os.environ[name] for name in ("HOME", "LANG", "PATH") if name in os.environ}
+    return {"HOME": "/root", **kept}
+
+
 def boot_id() -> str:
     """The kernel's identifier of the current boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -98,7 +104,7 @@ class ProcessTable:
         prefix = ["/usr/bin/env", f"--chdir={self.state}"]
         if self._die_with_parent:
             prefix += ["setpriv", "--pdeathsig", "KILL"]
-        environment = {**os.environ, **(env or {}), MARKER: str(self.state)}
+        environment = {**_base_environment(), **(env or {}), MARKER: str(self.state)}
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

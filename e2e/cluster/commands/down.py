@@ -16,6 +16,7 @@ from cluster.commands.options import Subparsers, add_state
 from cluster.controlplane import ControlPlane
 from cluster.errors import ClusterError
 from cluster.node import read_record
+from cluster.processes import stop_all
 
 
 def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
@@ -65,6 +66,7 @@ def control_plane_down(state: Path, *, purge: bool) -> list[str]:
     plane = ControlPlane(state, detached=True)
     names = [process.name for process in plane.table.all() if process.alive]
     plane.stop()
+    stop_all(plane.table.orphans(), grace=0)  # started by a tool that died before it could say so
     cleanup.forget_cluster(state)
     if purge:
         shutil.rmtree(state, ignore_errors=True)

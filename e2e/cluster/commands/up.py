@@ -6,7 +6,7 @@ import argparse
 import time
 from pathlib import Path
 
-from cluster import binaries, claim, existing, prerequisites, progress, settings
+from cluster import binaries, claim, cleanup, existing, prerequisites, progress, settings
 from cluster.binaries import Program
 from cluster.commands.options import Subparsers, add_state
 from cluster.controlplane import ControlPlane
@@ -81,6 +81,10 @@ def control_plane_up(state: Path, *, install: bool) -> tuple[list[str], Path]:
     _refuse_other_mode(state, "control-plane")
     _require(binaries.CONTROL_PLANE, node=False, state=state, install=install)
     paths = binaries.ensure(binaries.CONTROL_PLANE)
+    record = read_record(state)
+    if record is not None and record.boot_id != boot_id():
+        progress.say("the machine was restarted: a new control plane")
+        cleanup.forget_cluster(state)
     binaries.link_all(paths, state / "bin")
     write_record(state, Record("control-plane", boot_id()))
     plane = ControlPlane(state, detached=True)

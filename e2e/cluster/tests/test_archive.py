@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cluster.archive import NAME_ANNOTATION, REF_ANNOTATION, open_archive, write_single_layer
+from cluster.archive import (
+    NAME_ANNOTATION,
+    REF_ANNOTATION,
+    full_name,
+    open_archive,
+    write_single_layer,
+)
 from cluster.errors import ClusterError
 
 
@@ -82,6 +88,19 @@ def test_a_docker_archive_is_passed_on_unchanged(tmp_path: Path) -> None:
         opened.write(stream, frozenset({image.digest}))
     assert image.name == "localhost/d:1"
     assert stream.getvalue() == source.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("tag", "full"),
+    [
+        ("valkey:9", "docker.io/library/valkey:9"),
+        ("valkey/valkey:9", "docker.io/valkey/valkey:9"),
+        ("localhost/a:1", "localhost/a:1"),
+        ("registry.example:5000/a/b:1", "registry.example:5000/a/b:1"),
+    ],
+)
+def test_docker_tags_by_their_full_names(tag: str, full: str) -> None:
+    assert full_name(tag) == full
 
 
 def test_other_files_are_refused_by_name(tmp_path: Path) -> None:
