@@ -36,11 +36,13 @@ class FlagTable:
     """A set of flags that can be recognised in any spelling."""
 
     flags: tuple[Flag, ...]
+    others: frozenset[str] = frozenset()
+    """Other flags whose whole name is a prefix of one in ``flags``: an exact match wins."""
 
     def find(self, argument: str) -> Flag | None:
         """The flag that ``argument`` is, or that a parser might take it for."""
         head = flag_name(argument)
-        if head is None:
+        if head is None or head in self.others:
             return None
         matches = _matches_long if head.startswith("--") else _matches_short
         return next((flag for flag in self.flags if matches(flag, head)), None)

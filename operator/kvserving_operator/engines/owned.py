@@ -83,7 +83,8 @@ OWNED_FLAGS: Final = FlagTable(
             "--data-parallel-supervisor-port",
         ),
         _flag(_NODES, "--nnodes", "-n", "--node-rank", "-r", "--master-addr", "--master-port"),
-    )
+    ),
+    others=frozenset({"-dc"}),
 )
 
 ENGINE_ONLY_FLAGS: Final = FlagTable(
@@ -114,7 +115,8 @@ ENGINE_ONLY_FLAGS: Final = FlagTable(
             ("--mamba-ssm-cache-dtype",),
             ("--mamba-cache-mode",),
         )
-    )
+    ),
+    others=frozenset({"--config", "--kv-cache-dtype", "--model"}),
 )
 """Flags that shape the KV or the token ids: different values in the roles would be wrong answers,
 or a NIXL handshake that fails on every request."""

@@ -164,6 +164,20 @@ def _misshapen(value: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield from _misnamed(
                     container.get("volumeMounts", []), f"{path}.volumeMounts", key="mountPath"
                 )
+                yield from _misshapen_security(container, path)
+
+
+def _misshapen_security(container: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    """The operator adds capabilities to this one after the merge."""
+    context = container.get("securityContext", {})
+    if not isinstance(context, Mapping):
+        yield f"{path}.securityContext", "is not an object"
+        return
+    capabilities = context.get("capabilities", {})
+    if not isinstance(capabilities, Mapping):
+        yield f"{path}.securityContext.capabilities", "is not an object"
+    elif not isinstance(capabilities.get("add", []), list | tuple):
+        yield f"{path}.securityContext.capabilities.add", "is not a list"
 
 
 def _misnamed(items: Any, path: str, key: str = "name") -> Iterator[tuple[str, str]]:

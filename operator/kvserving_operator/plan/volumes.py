@@ -4,7 +4,7 @@ from typing import Final
 
 TMP: Final = "tmp"
 SHARED_MEMORY: Final = "shared-memory"
-RUN: Final = "run"
+METRICS: Final = "metrics"
 COMPILE_CACHE: Final = "compile-cache"
 HUB_CACHE: Final = "hub-cache"
 MODEL: Final = "model"
@@ -13,6 +13,8 @@ LMCACHE: Final = "lmcache"
 CONFIG: Final = "config"
 DATA: Final = "data"
 
-ENGINE: Final = frozenset({TMP, SHARED_MEMORY, RUN, COMPILE_CACHE, HUB_CACHE, MODEL, AUTH, LMCACHE})
+ENGINE: Final = frozenset(
+    {TMP, SHARED_MEMORY, METRICS, COMPILE_CACHE, HUB_CACHE, MODEL, AUTH, LMCACHE}
+)
 VALKEY: Final = frozenset({AUTH, CONFIG, DATA})
 ROUTER: Final = frozenset({TMP})

@@ -5,7 +5,6 @@ spec that got here. It is the second lock on the same door: arguments, image, po
 mounts, owned environment, the agent, IPC_LOCK, and what the pod needs to be let go in order.
 """
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -41,7 +40,7 @@ def enforce(merged: Mapping[str, Any], base: Mapping[str, Any], role: RolePlan) 
             merged["spec"]["initContainers"], wanted["initContainers"], _helper
         ),
         "volumes": _put_back(
-            merged["spec"]["volumes"], wanted["volumes"], lambda _, before: copy.deepcopy(before)
+            merged["spec"]["volumes"], wanted["volumes"], lambda _, before: before
         ),
     }
     return {"metadata": _metadata(merged["metadata"], base["metadata"]), "spec": spec}
@@ -61,9 +60,9 @@ def _main(now: Mapping[str, Any], before: Mapping[str, Any], role: RolePlan) -> 
     owned = {v["name"]: v for v in before["env"] if v["name"] in role.owned_environment}
     result = {
         **now,
-        **copy.deepcopy({key: before[key] for key in _MAIN_KEYS}),
-        "volumeMounts": copy.deepcopy(before["volumeMounts"]) + others,
-        "env": [copy.deepcopy(owned.get(variable["name"], variable)) for variable in now["env"]],
+        **{key: before[key] for key in _MAIN_KEYS},
+        "volumeMounts": before["volumeMounts"] + others,
+        "env": [owned.get(variable["name"], variable) for variable in now["env"]],
     }
     if role.locks_memory:
         result["securityContext"] = _with_memory_lock(result.get("securityContext", {}))
@@ -80,7 +79,7 @@ def _with_memory_lock(context: Mapping[str, Any]) -> dict[str, Any]:
 
 def _helper(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
     free = {key: now[key] for key in _FREE_HELPER_KEYS if key in now}
-    return {**copy.deepcopy(dict(before)), **free}
+    return {**before, **free}
 
 
 def _metadata(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:

@@ -80,7 +80,6 @@ def _engine(role: RolePlan) -> dict[str, Any]:
 def _start_script(role: RolePlan) -> str:
     return text.template(
         "engine/start.sh.j2",
-        metrics_folder=paths.PROMETHEUS,
         scratch=role.launch.scratch,
         executable=role.launch.executable,
     )
@@ -170,7 +169,7 @@ def _mounts(role: RolePlan) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = [
         {"name": volumes.TMP, "mountPath": paths.TMP},
         {"name": volumes.SHARED_MEMORY, "mountPath": paths.SHARED_MEMORY},
-        {"name": volumes.RUN, "mountPath": paths.RUN},
+        {"name": volumes.METRICS, "mountPath": paths.PROMETHEUS},
     ]
     if role.launch.cache_file is not None:
         mounts.append({"name": volumes.LMCACHE, "mountPath": paths.LMCACHE, "readOnly": True})
@@ -186,7 +185,7 @@ def _volumes(plan: Plan, role: RolePlan) -> list[dict[str, Any]]:
     result: list[dict[str, Any]] = [
         {"name": volumes.TMP, "emptyDir": {}},
         {"name": volumes.SHARED_MEMORY, "emptyDir": shared},
-        {"name": volumes.RUN, "emptyDir": {}},
+        {"name": volumes.METRICS, "emptyDir": {}},
         {
             "name": volumes.AUTH,
             "secret": {"secretName": plan.names.auth, "defaultMode": 0o440, "items": [token]},

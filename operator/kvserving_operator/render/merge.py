@@ -6,7 +6,6 @@ because the two templates of a role both mean theirs, and a volume that is named
 whole, because two volume sources in one volume are illegal. ``null`` removes a key.
 """
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -32,8 +31,8 @@ _REPLACED: Final = frozenset({"volumes"})
 
 
 def merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """``patch`` over ``base``; neither is changed, and the result shares nothing with them."""
-    result = dict(copy.deepcopy(base))
+    """``patch`` over ``base``; neither is changed. Parts that stay are shared, not copied."""
+    result = dict(base)
     for key, value in patch.items():
         if value is None:
             result.pop(key, None)
@@ -47,12 +46,13 @@ def _merged(field: str, old: Any, new: Any) -> Any:
         return merge(old, new)
     if isinstance(new, Mapping):
         return merge({}, new)
-    if isinstance(old, list) and _is_list(new):
-        if field in _ADDED_UP:
-            return old + [copy.deepcopy(item) for item in new if item not in old]
-        if keys := _KEYS.get(field):
-            return _merge_elements(field, old, new, keys)
-    return copy.deepcopy(list(new)) if _is_list(new) else copy.deepcopy(new)
+    if not _is_list(new):
+        return new
+    before = list(old) if _is_list(old) else []
+    if field in _ADDED_UP:
+        return before + [item for item in new if item not in before]
+    keys = _KEYS.get(field)
+    return list(new) if keys is None else _merge_elements(field, before, new, keys)
 
 
 def _merge_elements(
@@ -61,19 +61,21 @@ def _merge_elements(
     result = list(old)
     places = {_identity(item, keys): index for index, item in enumerate(result)}
     for item in new:
-        identity = _identity(item, keys)
-        if identity not in places:
-            places[identity] = len(result)
-            result.append(merge({}, item))
-        elif field in _REPLACED:
-            result[places[identity]] = merge({}, item)
+        place = places.get(_identity(item, keys))
+        if place is None:
+            places[_identity(item, keys)] = len(result)
+            result.append(_merged("", None, item))
         else:
-            result[places[identity]] = merge(result[places[identity]], item)
+            old_item = {} if field in _REPLACED else result[place]
+            result[place] = _merged("", old_item, item)
     return result
 
 
-def _identity(item: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Any, ...]:
-    return tuple(item.get(key, _DEFAULTS.get(key)) for key in keys)
+def _identity(item: Any, keys: tuple[str, ...]) -> str:
+    """What tells an element from its neighbours; an element without the keys is its own."""
+    if not isinstance(item, Mapping):
+        return repr(item)
+    return repr([item.get(key, _DEFAULTS.get(key)) for key in keys])
 
 
 def _is_list(value: Any) -> bool:

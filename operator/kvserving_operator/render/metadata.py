@@ -30,7 +30,10 @@ def metadata(
 
 
 def seal(manifest: Manifest, owner: OwnerReference) -> Manifest:
-    """The child as it is applied: with its owner, and with the hash of everything before."""
+    """The child as it is applied: with its owner, and with the hash of everything before.
+
+    A copy through JSON: whoever gets it may change it without changing the plan or the spec.
+    """
     owned = {
         **manifest,
         "metadata": {**manifest["metadata"], "ownerReferences": [_reference(owner)]},
@@ -39,7 +42,9 @@ def seal(manifest: Manifest, owner: OwnerReference) -> Manifest:
         **owned["metadata"].get("annotations", {}),
         meta.ANNOTATION_RENDER_HASH: digest(owned),
     }
-    return {**owned, "metadata": {**owned["metadata"], "annotations": annotations}}
+    sealed = {**owned, "metadata": {**owned["metadata"], "annotations": annotations}}
+    copied: Manifest = json.loads(json.dumps(sealed))
+    return copied
 
 
 def digest(*values: Any) -> str:

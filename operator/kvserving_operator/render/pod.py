@@ -88,7 +88,7 @@ def with_user_templates(
     """``base`` with the user's templates merged in, in their order."""
     result = dict(base)
     for patch in templates:
-        result = merge(result, patch)
+        result = merge(result, patch) if patch else result
     return result
 
 

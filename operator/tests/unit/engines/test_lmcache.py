@@ -1,0 +1,68 @@
+from dataclasses import replace
+
+import yaml
+
+from kvserving_operator.api.v1alpha1 import EngineFeature
+from kvserving_operator.engines import lmcache
+from kvserving_operator.engines.base import CacheSettings
+
+SETTINGS = CacheSettings(
+    chunk_tokens=256,
+    local_bytes_per_rank=60 << 30,
+    min_tokens=None,
+    remote=("x-valkey-0.x-valkey.ns.svc:6379",),
+    database=7,
+    auth_secret="x-auth",
+    ranks=8,
+    features=frozenset(),
+)
+
+
+def test_the_stock_file_has_what_a_shared_tier_needs():
+    assert lmcache.cache_file(SETTINGS) == {
+        "chunk_size": 256,
+        "local_cpu": True,
+        "max_local_cpu_size": 60.0,
+        "pre_caching_hash_algorithm": "sha256_cbor",
+        "remote_serde": "naive",
+        "save_unfull_chunk": False,
+        "extra_config": {"save_chunk_meta": False},
+    }
+
+
+def test_sizes_are_binary_gigabytes():
+    small = replace(SETTINGS, local_bytes_per_rank=64 << 20)
+    assert lmcache.cache_file(small)["max_local_cpu_size"] == 0.0625
+
+
+def test_the_file_survives_yaml():
+    content = lmcache.cache_file(SETTINGS)
+    assert yaml.safe_load(yaml.safe_dump(content)) == content
+
+
+def test_features_and_thresholds_are_written_when_they_are_there():
+    features = frozenset({EngineFeature.ASYNC_LOADING, EngineFeature.SHARDED_STORE})
+    content = lmcache.cache_file(replace(SETTINGS, features=features, min_tokens=2048))
+    assert content["enable_async_loading"] is True
+    assert content["lookup_server_worker_ids"] == list(range(8))
+    assert content["min_retrieve_tokens"] == 2048
+
+
+def test_no_password_and_no_address_stand_in_the_file():
+    text = yaml.safe_dump(lmcache.cache_file(SETTINGS))
+    assert "password" not in text
+    assert "redis" not in text
+
+
+def test_the_database_is_the_last_part_of_the_address():
+    found = {variable.name: variable.value for variable in lmcache.environment(SETTINGS)}
+    url = found["LMCACHE_REMOTE_URL"]
+    assert url is not None
+    assert url.endswith("@x-valkey-0.x-valkey.ns.svc:6379/7")
+
+
+def test_the_client_does_not_log_its_address():
+    found = {variable.name: variable.value for variable in lmcache.environment(SETTINGS)}
+    assert found["LMCACHE_LOG_LEVEL"] == "WARNING"
+    local = {variable.name for variable in lmcache.environment(replace(SETTINGS, remote=()))}
+    assert local == {"LMCACHE_CONFIG_FILE", "LMCACHE_TRACK_USAGE"}

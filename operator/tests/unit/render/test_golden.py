@@ -1,0 +1,67 @@
+"""What each case becomes, object for object, and that Kubernetes knows every field of it.
+
+``pytest operator/tests/unit/render --update-golden`` writes the files anew; read the difference
+before it is committed: every line of it reaches clusters.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kvserving_operator import plan
+from kvserving_operator.api.conditions import Reason
+from kvserving_operator.api.v1alpha1 import KVServing
+from kvserving_operator.plan import Refusal
+from tests.unit.render import golden, schemas
+from tests.unit.stack import DEFAULTS
+
+EXAMPLES = sorted((Path(__file__).parents[4] / "examples").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("case", golden.CASES)
+def test_objects_are_as_committed(case: str, request: pytest.FixtureRequest):
+    text = golden.dump(golden.objects(case))
+    committed = golden.FOLDER / case / "objects.yaml"
+    if request.config.getoption("--update-golden"):
+        committed.write_text(text)
+    assert text == committed.read_text()
+
+
+@pytest.mark.parametrize("case", golden.CASES)
+@pytest.mark.parametrize("version", schemas.VERSIONS)
+def test_kubernetes_knows_every_field(case: str, version: str):
+    for manifest in golden.objects(case):
+        found = schemas.faults(manifest, version)
+        assert not found, f"{manifest['kind']} {manifest['metadata']['name']}: {found}"
+
+
+def test_the_schemas_are_strict():
+    manifest = golden.objects(golden.CASES[0])[0]
+    assert schemas.faults({**manifest, "unknown": 1}, schemas.VERSIONS[0])
+
+
+@pytest.mark.parametrize("case", golden.CASES)
+def test_objects_are_plain_json(case: str):
+    manifests = list(golden.objects(case))
+    assert json.loads(json.dumps(manifests)) == manifests
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_served_or_waits_for_a_feature_only(path: Path):
+    for document in yaml.safe_load_all(path.read_text()):
+        if document["kind"] != "KVServing":
+            continue
+        built = plan.build(KVServing.parse(document), DEFAULTS)
+        if isinstance(built, Refusal):
+            others = [f for f in built.faults if f.reason is not Reason.NOT_AVAILABLE_YET]
+            assert not others, [str(fault) for fault in others]
+
+
+@pytest.mark.parametrize(
+    ("example", "case"), [("quickstart", "quickstart-cpu"), ("quickstart-pcp", "quickstart-pcp")]
+)
+def test_the_quickstarts_are_golden_cases(example: str, case: str):
+    path = next(path for path in EXAMPLES if path.stem == example)
+    assert KVServing.parse(yaml.safe_load(path.read_text())) == golden.load(case)
