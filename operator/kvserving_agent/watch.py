@@ -57,6 +57,8 @@ class Watcher:
         self.known = Snapshot()
         self.work = Work()
         self._last_start: StartId | None = None
+        # Somebody listens: without an engine there is nothing to scrape, and no error in it.
+        self._present = asyncio.Event()
 
     async def probe_forever(self) -> None:
         """The probe loop."""
@@ -65,12 +67,12 @@ class Watcher:
             await asyncio.sleep(self._probe_period)
 
     async def scrape_forever(self) -> None:
-        """The scrape loop: a slow scrape delays the next one, scrapes never pile up."""
-        due = self.clock()
+        """The scrape loop, while there is an engine: a slow scrape delays the next one."""
         while True:
+            await self._present.wait()
+            due = self.clock() + self._scrape_period
             await self.scrape()
-            due = max(due + self._scrape_period, self.clock())
-            await asyncio.sleep(due - self.clock())
+            await asyncio.sleep(max(0.0, due - self.clock()))
 
     def stop(self) -> None:
         """Be not ready from now on; go on watching."""
@@ -84,7 +86,12 @@ class Watcher:
             await self._engine.health()
         except EngineError as error:
             self._unhealthy(error, asked)
-            return error.fault is not Fault.REFUSED
+            if error.fault is Fault.REFUSED:
+                self._present.clear()
+                return False
+            self._present.set()
+            return True
+        self._present.set()
         self._healthy(asked)
         models = self.known.models
         # Asked less often than health, since it passes through more of the engine.

@@ -54,6 +54,7 @@ def test_a_restart_in_place_changes_the_start_id_and_drops_the_old_numbers(
     pages.end()
     eventually("down", lambda: agent.facts()["engine"]["up"] is False)
     down = agent.facts()
+    assert down["scrape"]["errors"] <= 1, "an engine that is gone is no bad page"
     assert down["engine"]["startId"] is None
     assert {n["value"] for n in down["numbers"].values()} == {None}
     pages.start(version="0.33.1")
