@@ -1,0 +1,1 @@
+"""The HTTP front: OpenAI-compatible routes and vLLM's operational ones, on one event loop."""
