@@ -120,6 +120,8 @@ class CacheSettings:
     chunk_tokens: int
     local_bytes_per_rank: int
     """Host memory of one worker for KV, in bytes."""
+    local_bytes_first_rank: int
+    """The same for the first of the workers that share their KV, when only that one stores."""
     min_tokens: int | None
     """Fewest tokens of a hit that are loaded; None leaves it to the client."""
     remote: tuple[str, ...]

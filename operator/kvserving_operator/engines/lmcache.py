@@ -24,11 +24,15 @@ def cache_file(settings: CacheSettings) -> Mapping[str, Any]:
     content: dict[str, Any] = {
         "chunk_size": settings.chunk_tokens,
         "local_cpu": True,
-        "max_local_cpu_size": round(settings.local_bytes_per_rank / _GIB, 6),
+        "max_local_cpu_size": _gib(settings.local_bytes_per_rank),
         "pre_caching_hash_algorithm": "sha256_cbor",
         "save_unfull_chunk": False,
         "extra_config": {"save_chunk_meta": False},
     }
+    if settings.local_bytes_first_rank != settings.local_bytes_per_rank:
+        # LMCache heeds it for MLA alone, where its other ranks allocate nothing.
+        first = _gib(settings.local_bytes_first_rank)
+        content["extra_config"]["first_rank_max_local_cpu_size"] = first
     if settings.remote:
         content["remote_serde"] = "naive"
     if settings.min_tokens is not None:
@@ -38,6 +42,11 @@ def cache_file(settings: CacheSettings) -> Mapping[str, Any]:
     if EngineFeature.SHARDED_STORE in settings.features:
         content["lookup_server_worker_ids"] = list(range(settings.ranks))
     return content
+
+
+def _gib(count: int) -> float:
+    """LMCache's unit of memory, which it calls GB."""
+    return round(count / _GIB, 6)
 
 
 def environment(settings: CacheSettings) -> tuple[EnvVar, ...]:

@@ -32,6 +32,7 @@ def cache_settings(
     return CacheSettings(
         chunk_tokens=proposal.spec.kv_cache.chunk_tokens,
         local_bytes_per_rank=local_bytes_per_rank(proposal, topology),
+        local_bytes_first_rank=_first_rank_bytes(proposal, topology),
         min_tokens=proposal.spec.kv_cache.remote.loading.min_tokens,
         remote=endpoints(names, namespace, instances(proposal, topology)),
         database=int(epoch, 16) % DATABASES,
@@ -49,6 +50,15 @@ def local_bytes_per_rank(proposal: Proposal, topology: Topology) -> int:
     if budget is None:
         return STAGING_BYTES_PER_RANK
     return quantity.to_bytes(budget) // topology.workers
+
+
+def _first_rank_bytes(proposal: Proposal, topology: Topology) -> int:
+    """Host memory of the first rank: with MLA the stock client stores there, for all others too.
+
+    Without it the pod would ask for the whole budget and use one rank's part of it.
+    """
+    share = local_bytes_per_rank(proposal, topology)
+    return share if proposal.has(EngineFeature.SHARDED_STORE) else share * topology.world_size
 
 
 def instances(proposal: Proposal, topology: Topology) -> int:

@@ -9,6 +9,7 @@ from kvserving_operator.engines.base import CacheSettings
 SETTINGS = CacheSettings(
     chunk_tokens=256,
     local_bytes_per_rank=60 << 30,
+    local_bytes_first_rank=60 << 30,
     min_tokens=None,
     remote=("x-valkey-0.x-valkey.ns.svc:6379",),
     database=7,
@@ -28,6 +29,12 @@ def test_the_stock_file_has_what_a_shared_tier_needs():
         "save_unfull_chunk": False,
         "extra_config": {"save_chunk_meta": False},
     }
+
+
+def test_a_first_rank_that_stores_for_all_gets_the_memory_of_all():
+    content = lmcache.cache_file(replace(SETTINGS, local_bytes_first_rank=480 << 30))
+    assert content["max_local_cpu_size"] == 60.0
+    assert content["extra_config"]["first_rank_max_local_cpu_size"] == 480.0
 
 
 def test_sizes_are_binary_gigabytes():

@@ -37,6 +37,19 @@ def test_each_rank_gets_its_part_of_the_replica_s_budget():
     assert local_share(changes, Role.DECODE) is None
 
 
+def test_the_rank_that_stores_for_all_gets_the_memory_of_all():
+    changes = {
+        "model.attention": "MLA",
+        "kvCache.local": {"sizePerReplica": "64Gi"},
+        "decode.parallelism": {"tensor": 4, "data": 2},
+    }
+    found = planned(changes).role(Role.DECODE)
+    assert found is not None
+    assert found.launch.cache_file is not None
+    extra = found.launch.cache_file["extra_config"]
+    assert extra["first_rank_max_local_cpu_size"] == 32.0, "of each data rank"
+
+
 def test_data_parallel_workers_share_the_budget_too():
     changes = {
         "model.attention": "MLA",
