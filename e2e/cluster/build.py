@@ -1,8 +1,8 @@
 """`python -m cluster build [NAME...]`: our images from their Dockerfiles, cached by content.
 
 An image is built when the key of its files, or of an image that it stands on, has changed; else
-one line says that it is cached. Results lie in an OCI folder under `$KVSERVING_CACHE`, from where
-they are streamed into a cluster.
+one line says that it is cached. Results lie in buildah's storage under `$KVSERVING_CACHE`, from
+where they are streamed into a cluster.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster import buildah, existing, imagefiles, images, ocistore, progress, settings
+from cluster import buildah, existing, imagefiles, images, imagestore, progress, settings
 from cluster.errors import ClusterError
-from cluster.ocistore import Built
+from cluster.imagestore import Built
 
 #: Seconds on two cores with nothing cached but the base, for the progress lines.
 EXPECTED = {"base": 90, "engine-cpu": 240, "engine-sim": 20, "operator": 30, "router": 20}
@@ -45,17 +45,14 @@ def build_images(
 
 
 def _one(name: str, key: str, *, install: bool, force: bool) -> Built:
-    cached = None if force else ocistore.find(name, key)
+    cached = None if force else imagestore.find(name, key)
     if cached is not None:
         progress.say(f"cached: {name} {key}")
         return cached
     buildah.require(install=install)
     with progress.step(f"building {name} {key}", expected_seconds=EXPECTED.get(name, 10)):
         buildah.build(name, _arguments(name))
-        buildah.push(name, ocistore.folder())
-        built = ocistore.record(name, key)
-    ocistore.forget_unused()
-    return built
+        return imagestore.record(name, key)
 
 
 def load_images(built: Sequence[Built]) -> int:
@@ -65,15 +62,15 @@ def load_images(built: Sequence[Built]) -> int:
         return _load_elsewhere(kind, built)
     images.require_containerd()
     there = images.present()
-    missing = [i for i in built if there.get(imagefiles.reference(i.name)) != i.manifest]
+    missing = [i for i in built if there.get(imagefiles.reference(i.name)) != i.digest]
     if missing:
         have = images.blobs()
         names = ", ".join(i.name for i in missing)
         # 80 MB/s: written as a blob and unpacked, on the machine of docs/images.md.
-        seconds = ocistore.missing_bytes(missing, have) / 80e6
+        seconds = imagestore.missing_bytes(missing, have) / 80e6
         with progress.step(f"loading {names} into containerd", expected_seconds=seconds):
             images.import_written(
-                lambda stream: ocistore.write_archive(missing, have, stream), what=names
+                lambda stream: imagestore.write_archive(missing, have, stream), what=names
             )
     progress.say(f"{len(missing)} images loaded, {len(built) - len(missing)} there already")
     return len(missing)
@@ -84,7 +81,7 @@ def _load_elsewhere(kind: str, built: Sequence[Built]) -> int:
         for image in built:
             archive = Path(folder, f"{image.name}.tar")
             with archive.open("wb") as stream:
-                ocistore.write_archive([image], (), stream)
+                imagestore.write_archive([image], (), stream)
             existing.load(kind, [str(archive)])
             archive.unlink()
     return len(built)
@@ -96,7 +93,6 @@ def _arguments(name: str) -> dict[str, str]:
     for parent in imagefiles.parents(name):
         arguments[parent.upper().replace("-", "_")] = imagefiles.reference(parent)
     if name == "base":
-        progress.say("  base: Debian 12 by mmdebstrap")
         arguments["BASE"] = buildah.make_rootfs()
     return arguments
 

@@ -6,6 +6,8 @@ so it works behind a registry mirror with a certificate of its own.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -19,6 +21,10 @@ from cluster import imagefiles, packages, progress, settings
 from cluster.errors import ClusterError
 
 PROGRAMS = ("buildah", "mmdebstrap")
+#: At low priority, since builds must not starve a node; and in a mount namespace of their own:
+#: mmdebstrap binds the machine's /dev/shm into its folder, and buildah mounts its layers. Mounts
+#: seen outside would survive a killed build, and deleting the cache would reach through them.
+APART = ("nice", "-n", "10", "unshare", "--mount", "--propagation", "private")
 CERTIFICATES = Path("/etc/ssl/certs")
 #: Build arguments taken from the environment when set there.
 INDEX_SETTINGS = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX")
@@ -55,9 +61,9 @@ def environment() -> dict[str, str]:
 
 
 def command(*args: str) -> list[str]:
-    """A buildah command line on our own storage, at low priority: builds must not starve a node."""
+    """A buildah command line on our own storage."""
     storage = ["--root", str(folder() / "root"), "--runroot", str(folder() / "run")]
-    return ["nice", "-n", "10", "buildah", *storage, "--storage-driver", "overlay", *args]
+    return [*APART, "buildah", *storage, "--storage-driver", "overlay", *args]
 
 
 def output(*args: str) -> str:
@@ -107,17 +113,19 @@ def _logged(name: str, line: Sequence[str]) -> None:
 
 
 def make_rootfs() -> str:
-    """The Debian that our base image stands on, made by mmdebstrap; returns its image name."""
-    image = imagefiles.reference("rootfs")
-    packages = rootfs_packages()
-    options = [f"--dpkgopt=path-exclude=/usr/share/{what}/*" for what in EXCLUDED]
+    """The Debian that our base image stands on, by mmdebstrap, once; returns its image name."""
+    options = [f"--include={','.join(rootfs_packages())}"]
+    options += [f"--dpkgopt=path-exclude=/usr/share/{what}/*" for what in EXCLUDED]
     options.append("--dpkgopt=path-include=/usr/share/doc/*/copyright")
+    key = hashlib.sha256("\0".join(options).encode()).hexdigest()[:12]
+    image = f"{imagefiles.REGISTRY}/rootfs:{key}"
+    if image in output("images", "--format={{.Name}}:{{.Tag}}").split():
+        return image
+    progress.say("  base: Debian 12 by mmdebstrap")
     environment()
     with tempfile.TemporaryDirectory(prefix="rootfs-", dir=folder() / "tmp") as context:
         target = f"{context}/rootfs.tar"
-        include = f"--include={','.join(packages)}"
-        quiet = ["nice", "-n", "10", "mmdebstrap", "--variant=minbase", include, *options]
-        _logged("rootfs", [*quiet, "bookworm", target])
+        _logged("rootfs", [*APART, "mmdebstrap", "--variant=minbase", *options, "bookworm", target])
         Path(context, "Dockerfile").write_text("FROM scratch\nADD rootfs.tar /\n")
         _logged("rootfs-image", command("build", "--format=oci", "--tag", image, context))
     return image
@@ -131,12 +139,13 @@ def rootfs_packages() -> list[str]:
     return found[1].split()
 
 
-def push(name: str, layout: Path) -> None:
-    """Adds the image to a folder in OCI layout, uncompressed; blobs that are there are reused."""
-    layout.parent.mkdir(parents=True, exist_ok=True)
-    output("push", "--disable-compression", imagefiles.reference(name), f"oci:{layout}:{name}")
+def inspect(image: str) -> dict[str, object]:
+    """What buildah knows of an image, its manifest and config as exact text among it."""
+    known: dict[str, object] = json.loads(output("inspect", "--type", "image", image))
+    return known
 
 
 def prune() -> None:
-    """Removes layers that no image of ours uses any more."""
+    """Removes layers that no image of ours uses, and what killed builds left behind."""
+    output("rm", "--all")
     output("rmi", "--prune")

@@ -1,15 +1,18 @@
 """Keys, contexts and archives of the image build, without buildah."""
 
+import base64
+import gzip
 import hashlib
 import io
 import json
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster import build, buildah, imagefiles, ocistore
+from cluster import build, buildah, imagefiles, imagestore
 from cluster.errors import ClusterError
 
 APP = r"""ARG BASE=x
@@ -111,75 +114,111 @@ def test_the_root_file_system_has_the_packages_of_the_base_image(repo: Path) -> 
     assert buildah.rootfs_packages() == ["python3", "libnuma1"]
 
 
-def put(content: bytes) -> str:
-    digest = "sha256:" + hashlib.sha256(content).hexdigest()
-    path = ocistore.blob(digest)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return digest
+def put_layer(root: Path, files: dict[str, bytes]) -> dict[str, Any]:
+    """A layer as containers/storage keeps it: unpacked, with the rest of its tar beside it."""
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    data = whole.getvalue()
+    digest = "sha256:" + hashlib.sha256(data).hexdigest()
+    storage_id = digest[7:19]
+    entries, at = [], 0
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        for member in tar.getmembers():
+            raw = base64.b64encode(data[at : member.offset_data]).decode()
+            entries.append({"type": 2, "payload": raw})
+            entries.append({"type": 1, "name": member.name, "size": member.size})
+            at = member.offset_data + member.size
+            path = root / "overlay" / storage_id / "diff" / member.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(files[member.name])
+    entries.append({"type": 2, "payload": base64.b64encode(data[at:]).decode()})
+    index = root / "overlay-layers"
+    index.mkdir(parents=True, exist_ok=True)
+    with gzip.open(index / f"{storage_id}.tar-split.gz", "wt") as split:
+        split.writelines(json.dumps(entry) + "\n" for entry in entries)
+    known = (
+        json.loads((index / "layers.json").read_text()) if (index / "layers.json").exists() else []
+    )
+    known.append({"id": storage_id, "diff-digest": digest})
+    (index / "layers.json").write_text(json.dumps(known))
+    return {"digest": digest, "size": len(data)}
 
 
 @pytest.fixture
-def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ocistore.Built:
-    """An image of one layer in the store, as `buildah push` leaves it."""
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """buildah's storage."""
     monkeypatch.setenv("KVSERVING_CACHE", str(tmp_path / "cache"))
-    layer, config = put(b"layer" * 100), put(b"{}")
-    parts: dict[str, Any] = {
-        "config": {"digest": config, "size": 2},
-        "layers": [{"digest": layer, "size": 500}],
-    }
-    manifest = json.dumps(parts).encode()
-    entry = {
-        "digest": put(manifest),
-        "size": len(manifest),
-        "annotations": {"org.opencontainers.image.ref.name": "app"},
-    }
-    (ocistore.folder() / "index.json").write_text(json.dumps({"manifests": [entry]}))
-    return ocistore.record("app", "k1")
+    return buildah.folder() / "root"
 
 
-def test_an_image_is_found_again_by_its_key_only(built: ocistore.Built) -> None:
-    assert ocistore.find("app", "k1") == built
-    assert ocistore.find("app", "k2") is None
-    assert ocistore.find("other", "k1") is None
-    assert ocistore.latest("app") == built
+@pytest.fixture
+def built(root: Path, monkeypatch: pytest.MonkeyPatch) -> imagestore.Built:
+    """An image of two layers, as buildah leaves it."""
+    layers = [
+        put_layer(root, {"etc/one": b"1" * 1000, "etc/empty": b""}),
+        put_layer(root, {"usr/two": b"2" * 3_000_000}),
+    ]
+    manifest = json.dumps({"mediaType": "m", "layers": layers})
+    monkeypatch.setattr(buildah, "inspect", lambda _: {"Manifest": manifest, "Config": "{}"})
+    return imagestore.record("app", "k1")
 
 
-def test_an_image_with_a_lost_or_short_blob_is_built_again(built: ocistore.Built) -> None:
-    blob = ocistore.blob(next(d for d, size in built.blobs.items() if size == 500))
-    blob.write_bytes(b"short")
-    assert ocistore.find("app", "k1") is None
+def test_an_image_is_found_again_by_its_key_only(built: imagestore.Built) -> None:
+    assert imagestore.find("app", "k1") == built
+    assert imagestore.find("app", "k2") is None
+    assert imagestore.find("other", "k1") is None
 
 
-def archive(built: ocistore.Built, have: set[str]) -> dict[str, bytes]:
+def test_an_image_whose_layer_was_deleted_is_built_again(
+    built: imagestore.Built, root: Path
+) -> None:
+    shutil.rmtree(root / "overlay" / built.layers[1].storage_id)
+    assert imagestore.find("app", "k1") is None
+
+
+def test_a_record_that_cannot_be_read_is_no_record(built: imagestore.Built, root: Path) -> None:
+    (root.parents[1] / "images" / "app.json").write_text('{"key": "k1"}')
+    assert imagestore.find("app", "k1") is None
+
+
+def archive(built: imagestore.Built, have: set[str]) -> dict[str, bytes]:
     out = io.BytesIO()
-    ocistore.write_archive([built], have, out)
+    imagestore.write_archive([built], have, out)
     out.seek(0)
     with tarfile.open(fileobj=out) as tar:
         members = {m.name: tar.extractfile(m) for m in tar.getmembers()}
         return {name: file.read() for name, file in members.items() if file}
 
 
-def test_the_archive_holds_every_blob_under_its_digest(built: ocistore.Built) -> None:
+def test_the_archive_holds_every_blob_under_its_digest(built: imagestore.Built) -> None:
     content = archive(built, set())
-    for name, data in content.items():
-        if name.startswith("blobs/"):
-            assert hashlib.sha256(data).hexdigest() == name.rsplit("/", 1)[1]
-    assert sum(name.startswith("blobs/") for name in content) == len(built.blobs) == 3
+    blobs = {name: data for name, data in content.items() if name.startswith("blobs/")}
+    assert len(blobs) == 4  # two layers, config, manifest
+    for name, data in blobs.items():
+        assert hashlib.sha256(data).hexdigest() == name.rsplit("/", 1)[1]
     entry = json.loads(content["index.json"])["manifests"][0]
-    assert entry["digest"] == built.manifest
+    assert entry["digest"] == built.digest
     assert entry["annotations"] == {"io.containerd.image.name": "localhost/kvserving/app:dev"}
 
 
-def test_blobs_that_the_cluster_has_are_left_out(built: ocistore.Built) -> None:
-    assert set(archive(built, set(built.blobs))) == {"index.json", "oci-layout"}
+def test_blobs_that_the_cluster_has_are_left_out(built: imagestore.Built) -> None:
+    first, second = (layer.digest for layer in built.layers)
+    names = archive(built, {first})
+    assert f"blobs/{second.replace(':', '/')}" in names
+    assert f"blobs/{first.replace(':', '/')}" not in names
+    assert imagestore.missing_bytes([built, built], {first}) == built.layers[1].size
 
 
-def test_blobs_that_no_image_uses_are_deleted(built: ocistore.Built) -> None:
-    stray = ocistore.blob(put(b"stray"))
-    assert ocistore.forget_unused() == 5
-    assert not stray.exists()
-    assert ocistore.find("app", "k1") == built
+def test_a_layer_that_was_changed_in_the_storage_is_not_sent(
+    built: imagestore.Built, root: Path
+) -> None:
+    (root / "overlay" / built.layers[0].storage_id / "diff" / "etc/one").write_bytes(b"short")
+    with pytest.raises(ClusterError, match=r"bytes instead of .*--force"):
+        archive(built, set())
 
 
 def test_this_checkouts_images_can_all_be_read() -> None:
@@ -187,3 +226,21 @@ def test_this_checkouts_images_can_all_be_read() -> None:
     assert known <= set(imagefiles.names())
     assert imagefiles.names()[0] == "base"
     assert all(len(k) == 12 for k in keys().values())
+
+
+def test_builds_leave_no_mount_outside_their_own_namespace(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # mmdebstrap binds the machine's /dev/shm: a mount seen outside survives a killed build.
+    monkeypatch.setattr(buildah, "rootfs_packages", lambda: ["python3"])
+    monkeypatch.setattr(buildah, "output", lambda *_: "")
+    lines: list[list[str]] = []
+    monkeypatch.setattr(buildah, "_logged", lambda _, line: lines.append(list(line)))
+    buildah.make_rootfs()
+    assert [next(w for w in line if w in buildah.PROGRAMS) for line in lines] == [
+        "mmdebstrap",
+        "buildah",
+    ]
+    for line in lines:
+        own = line[: line.index(next(w for w in line if w in buildah.PROGRAMS))]
+        assert own[own.index("unshare") :] == ["unshare", "--mount", "--propagation", "private"]

@@ -1,11 +1,13 @@
 """The plugin's own mechanics, on plain objects: lazy, once, and only for the versions named."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import kvserving_engine_cpu
 import pytest
 from kvserving_engine_cpu import pace, versions
+from kvserving_engine_cpu.seed import seed
 
 
 def test_nothing_is_prepared_before_a_connector_is_asked_for(
@@ -61,3 +63,24 @@ def test_build_tags_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_absent_distribution_is_left_alone() -> None:
     assert not versions.made_for("kvserving-no-such-distribution", "1", "x")
+
+
+def test_the_model_cache_is_seeded_once_and_never_overwritten(tmp_path: Path) -> None:
+    source, root = tmp_path / "image", tmp_path / "cache"
+    source.mkdir()
+    (source / "llama.json").write_text("image")
+    (source / "deepseek.json").write_text("image")
+    (root / "modelinfos").mkdir(parents=True)
+    (root / "modelinfos" / "llama.json").write_text("newer")
+    assert seed(str(root), source) == 1
+    assert seed(str(root), source) == 0
+    found = {p.name: p.read_text() for p in (root / "modelinfos").iterdir()}
+    assert found == {"llama.json": "newer", "deepseek.json": "image"}
+
+
+def test_a_cache_that_cannot_be_written_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert seed(str(tmp_path / "file"), tmp_path) == 0
+    assert "not seeded" in caplog.text

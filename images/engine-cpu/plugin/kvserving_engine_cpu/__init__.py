@@ -38,14 +38,18 @@ _PREPARATIONS: dict[str, Callable[[], None]] = {
 
 def activate() -> None:
     """Entry point `vllm.general_plugins`: does nothing off the CPU platform, or a second time."""
+    from vllm import envs  # noqa: PLC0415
     from vllm.distributed.kv_transfer.kv_connector.factory import (  # noqa: PLC0415
         KVConnectorFactory,
     )
     from vllm.platforms import current_platform  # noqa: PLC0415
 
+    from kvserving_engine_cpu.seed import seed  # noqa: PLC0415
+
     if not current_platform.is_cpu():
         logger.info("not the CPU platform: nothing is changed")
         return
+    seed(envs.VLLM_CACHE_ROOT)
     prepare_connectors(KVConnectorFactory._registry)
 
 
