@@ -15,7 +15,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -112,7 +112,8 @@ class LeaderElector:
 
     async def acquire(self) -> None:
         """Return once this process leads."""
-        while not await self._quietly(self._try_acquire):  # noqa: ASYNC110 the change is remote
+        patience = self.timing.renew_deadline
+        while not await self._quietly(self._try_acquire, patience):  # noqa: ASYNC110 the change is remote
             await asyncio.sleep(self.timing.standby_interval * random.uniform(0.8, 1.2))  # noqa: S311
         logger.info("leading as %s", self.identity)
 
@@ -122,7 +123,7 @@ class LeaderElector:
             if self._renewed is None or not self.leading:
                 raise LeadershipLostError("the renew deadline passed without a renewal")
             await asyncio.sleep(self.timing.renew_interval)
-            await self._quietly(self._renew)
+            await self._quietly(self._renew, self._renewal_limit)
 
     async def release(self) -> None:
         """Give the Lease back, so that a standby need not wait for it to expire.
@@ -133,7 +134,8 @@ class LeaderElector:
         if lease is None:
             return
         try:
-            await self._bounded(self._release(lease))
+            async with asyncio.timeout(self._renewal_limit):
+                await self._release(lease)
         except _FAILURES as error:
             logger.warning("the Lease could not be released and will expire: %s", error)
         else:
@@ -154,25 +156,25 @@ class LeaderElector:
     def _deadline(self, renewed: float) -> float:
         return renewed + self.timing.renew_deadline
 
-    async def _quietly(self, action: Callable[[], Any]) -> bool:
+    @property
+    def _renewal_limit(self) -> float:
+        """Seconds of one renewal: they leave time for a second one before the renew deadline."""
+        return self.timing.renew_deadline / 2 - self.timing.renew_interval / 2
+
+    async def _quietly(self, action: Callable[[], Awaitable[bool]], limit: float) -> bool:
         """Run one attempt; failures of the API server are logged and count as not done."""
         try:
-            return bool(await self._bounded(action()))
+            async with asyncio.timeout(limit):
+                return await action()
         except _FAILURES as error:
             logger.warning("leader election: %s", error or type(error).__name__)
             return False
 
-    async def _bounded(self, action: Any) -> Any:
-        # Leaves time for a second attempt before the renew deadline.
-        async with asyncio.timeout(self.timing.renew_deadline / 2 - self.timing.renew_interval / 2):
-            return await action
-
     async def _try_acquire(self) -> bool:
-        started = self._clock()
         lease = await self._client.get(paths.LEASES, self._namespace, self._name)
         self._answered_at = self._clock()
         if lease is None:
-            return await self._write(self._client.create, self._new(), started)
+            return await self._write(self._client.create, self._new(), self._clock())
         if not self._free(lease):
             return False
         transitions = int(lease.get("spec", {}).get("leaseTransitions") or 0) + 1
@@ -233,7 +235,7 @@ class LeaderElector:
         return await self._write(self._client.replace, self._lease | {"spec": spec}, started)
 
     async def _write(
-        self, send: Callable[[Manifest], Any], lease: Manifest, started: float
+        self, send: Callable[[Manifest], Awaitable[Manifest]], lease: Manifest, started: float
     ) -> bool:
         """Write the Lease; the time *before* the request is what leadership counts from."""
         self._lease = await send(lease)

@@ -19,7 +19,7 @@ from kvserving_operator.kube.paths import Key
 from kvserving_operator.kube.transport import Call
 
 # Creation times double the number of series and nobody asks for them.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 REGISTRY = CollectorRegistry(auto_describe=True)
 ProcessCollector(registry=REGISTRY)
 

@@ -1,0 +1,88 @@
+"""Reading the children: absent is not unreadable, foreign is not ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvserving_operator.kube import errors, paths
+from kvserving_operator.kube.paths import Key, Resource
+from kvserving_operator.observe.gather import gather
+
+from .pods import pod
+
+KEY = Key("n", "x")
+
+
+class Recorded:
+    """Answers reads from a table and remembers them."""
+
+    def __init__(self, **objects: list[Any]) -> None:
+        self.objects = objects
+        self.broken: set[Resource] = set()
+        self.reads: list[tuple[str, str, str]] = []
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Any:
+        self.reads.append(("get", resource.plural, name))
+        self._check(resource)
+        found = self.objects.get(resource.plural, [])
+        return next((o for o in found if o["metadata"]["name"] == name), None)
+
+    async def list(
+        self, resource: Resource, namespace: str | None, *, selector: str = "", fresh: bool = False
+    ) -> list[Any]:
+        self.reads.append(("list", resource.plural, selector))
+        self._check(resource)
+        return self.objects.get(resource.plural, [])
+
+    def _check(self, resource: Resource) -> None:
+        if resource in self.broken:
+            raise errors.ForbiddenError(status=403, reason="Forbidden", message="no", call="list")
+
+
+def child(kind: str, name: str, owner: str) -> dict[str, Any]:
+    references = [{"uid": owner, "controller": True}]
+    return {"kind": kind, "metadata": {"name": name, "ownerReferences": references}}
+
+
+async def test_one_list_per_kind_and_the_secret_by_its_name() -> None:
+    reader = Recorded()
+    await gather(reader, KEY, "u")
+    lists = [read for read in reader.reads if read[0] == "list"]
+    assert {kind for _, kind, _ in lists} == {
+        r.plural for r in (*paths.LISTED_CHILDREN, paths.PODS)
+    }
+    assert len(lists) == len(paths.LISTED_CHILDREN) + 1
+    assert {selector for _, _, selector in lists} == {"kvserving.io/kvserving=x"}
+    assert [read for read in reader.reads if read[0] == "get"] == [("get", "secrets", "x-auth")]
+
+
+async def test_unreadable_is_told_apart_from_absent() -> None:
+    reader = Recorded()
+    reader.broken = {paths.SERVICES, paths.SECRETS}
+    observed = await gather(reader, KEY, "u")
+    assert set(observed.unreadable) == {paths.SERVICES, paths.SECRETS}
+    assert paths.SERVICES not in observed.children
+    assert observed.children[paths.CONFIGMAPS] == ()
+
+
+async def test_only_what_the_object_owns_is_ours() -> None:
+    reader = Recorded(
+        services=[child("Service", "x", "u"), child("Service", "x-foreign", "somebody")]
+    )
+    observed = await gather(reader, KEY, "u")
+    assert observed.child(paths.SERVICES, "x") is not None
+    assert observed.child(paths.SERVICES, "x-foreign") is None
+    assert [m["metadata"]["name"] for m in observed.ours()] == ["x"]
+
+
+async def test_an_owner_that_is_not_the_controller_does_not_count() -> None:
+    reader = Recorded(services=[{"metadata": {"name": "x", "ownerReferences": [{"uid": "u"}]}}])
+    assert (await gather(reader, KEY, "u")).child(paths.SERVICES, "x") is None
+
+
+async def test_pods_come_by_role_in_the_order_of_their_ordinals() -> None:
+    names = ["x-decode-10", "x-decode-2", "x-decode-0"]
+    reader = Recorded(pods=[pod(name) for name in names] + [pod("x-prefill-0", role="prefill")])
+    observed = await gather(reader, KEY, "u")
+    found = [p["metadata"]["name"] for p in observed.pods_of("decode")]
+    assert found == ["x-decode-0", "x-decode-2", "x-decode-10"]
