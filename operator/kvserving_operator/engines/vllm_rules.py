@@ -7,6 +7,7 @@ wrong text that was observed with status 200, which no engine check catches.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Final
 
 from kvserving_operator.api import duration
@@ -16,7 +17,7 @@ from kvserving_operator.api.v1alpha1 import Attention, EngineFeature
 from kvserving_operator.engines import owned
 from kvserving_operator.engines.base import Proposal
 from kvserving_operator.engines.faults import Fault
-from kvserving_operator.engines.flags import FlagTable, malformed
+from kvserving_operator.engines.flags import FlagTable, flag_name, malformed
 from kvserving_operator.engines.vllm_kv import OWNED_NIXL_KEYS
 
 Rule = Callable[[Proposal], Iterator[Fault]]
@@ -205,6 +206,18 @@ def stock_cache_is_right(proposal: Proposal) -> Iterator[Fault]:
         )
 
 
+def chunks_are_whole_blocks(proposal: Proposal) -> Iterator[Fault]:
+    """The engine loads whole blocks only: a chunk that ends inside one is partly in vain."""
+    block = _value_of("--block-size", proposal.spec.engine.extra_args)
+    chunk = proposal.spec.kv_cache.chunk_tokens
+    if proposal.wants_cache and block.isdecimal() and int(block) and chunk % int(block):
+        yield _invalid(
+            "spec.kvCache.chunkTokens",
+            f"{chunk} is no multiple of the engine's --block-size {block}",
+            "choose a multiple of it",
+        )
+
+
 def lease_can_be_renewed(proposal: Proposal) -> Iterator[Fault]:
     """A decode renews the lease a few times before it ends."""
     prefill = proposal.spec.prefill
@@ -219,6 +232,15 @@ def lease_can_be_renewed(proposal: Proposal) -> Iterator[Fault]:
 def _context(proposal: Proposal) -> int:
     prefill = proposal.spec.prefill
     return 1 if prefill is None else prefill.parallelism.prefill_context
+
+
+def _value_of(flag: str, arguments: Sequence[str]) -> str:
+    """The last value of ``flag``, joined or in the next element; empty when it is not there."""
+    values = [""]
+    for argument, following in zip_longest(arguments, arguments[1:], fillvalue=""):
+        if flag_name(argument) == flag:
+            values.append(argument.partition("=")[2] or following)
+    return values[-1]
 
 
 def _argument_lists(proposal: Proposal) -> Iterable[tuple[str, tuple[str, ...]]]:
@@ -256,5 +278,6 @@ RULES: Final[tuple[Rule, ...]] = (
     lora_has_no_cache,
     hybrid_has_no_cache,
     stock_cache_is_right,
+    chunks_are_whole_blocks,
     lease_can_be_renewed,
 )

@@ -88,6 +88,16 @@ REFUSED = [
     ({**TIER, **GQA}, "spec.kvCache", "RankedRemote"),
     ({**LOCAL, "model.attention": "MHA"}, "spec.kvCache", "RankedRemote"),
     (LOCAL, "spec.model.attention", "MLA"),
+    (
+        {**TIER, "kvCache.chunkTokens": 64, "engine.extraArgs": ["--block-size", "48"]},
+        "spec.kvCache.chunkTokens",
+        "multiple",
+    ),
+    (
+        {**TIER, "kvCache.chunkTokens": 64, "engine.extraArgs": ["--block_size=128"]},
+        "spec.kvCache.chunkTokens",
+        "multiple",
+    ),
     ({**SPLIT, "prefill.drain": {"lease": "5s"}}, "spec.prefill.drain.lease", "10s"),
 ]
 
@@ -112,6 +122,9 @@ ACCEPTED = [
     {**PCP, "engine.version": "1.0.0"},
     {**PCP, "decode.extraArgs": ["--enable-dbo"]},
     {"engine.extraArgs": ["--enable-lora"]},
+    {**TIER, "engine.extraArgs": ["--block-size", "64"]},
+    {**TIER, "engine.extraArgs": ["--block-size", "auto"]},
+    {"kvCache.chunkTokens": 64, "engine.extraArgs": ["--block-size", "128"]},
     {"decode.parallelism": {"tensor": 8, "decodeContext": 4}},
     {"model.attention": "Hybrid"},
     TIER,
