@@ -100,7 +100,7 @@ def _logged(name: str, line: Sequence[str]) -> None:
     process = subprocess.Popen(
         line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    with log.open("w") as file:
+    with log.open("w", buffering=1) as file:
         for out in process.stdout or ():
             file.write(out)
             tail = [*tail[-LOG_TAIL:], out]

@@ -168,7 +168,7 @@ def _machine(state: Path) -> list[Finding]:
         ("cgroups", lambda: ", ".join(f"no controller {name}" for name in cgroups.missing())),
         ("overlay file system", lambda: overlay_problem(state)),
         ("ip_forward", _forwarding_problem),
-        ("networks", lambda: "; ".join(network.route_conflicts())),
+        ("networks", _network_problem),
         ("ports", lambda: port_problem(state)),
         ("memory", _memory_problem),
         ("state folder", lambda: _path_problem(state)),
@@ -198,6 +198,11 @@ def overlay_problem(state: Path) -> str:
             return ""
         reason = (done.stderr.strip().splitlines() or ["refused"])[-1]
         return f"cannot be mounted in {state}: {reason}"
+
+
+def _network_problem() -> str:
+    # Without the command its own line says so, and the check comes after its installation.
+    return "; ".join(network.route_conflicts()) if shutil.which("ip") else ""
 
 
 def _forwarding_problem() -> str:
