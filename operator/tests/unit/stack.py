@@ -1,5 +1,7 @@
 """From a few changed fields to a plan, its faults or its objects: for tests of the pure core."""
 
+import json
+from functools import cache
 from typing import Any
 
 from kvserving_operator import plan
@@ -33,7 +35,12 @@ def kvserving(changes: dict[str, Any] | None = None, *, name: str = "x") -> KVSe
 
 
 def planned(changes: dict[str, Any] | None = None, *, name: str = "x") -> Plan:
-    built = plan.build(kvserving(changes, name=name), DEFAULTS)
+    return _planned(json.dumps(changes), name)
+
+
+@cache
+def _planned(changes: str, name: str) -> Plan:
+    built = plan.build(kvserving(json.loads(changes), name=name), DEFAULTS)
     assert isinstance(built, Plan), [str(fault) for fault in built.faults]
     return built
 
@@ -52,7 +59,13 @@ def owner(name: str = "x") -> plan.OwnerReference:
 
 
 def rendered(changes: dict[str, Any] | None = None, *, name: str = "x") -> tuple[Manifest, ...]:
-    return render(planned(changes, name=name), AUTH, owner(name))
+    """The objects, the same ones for the same changes: do not change them."""
+    return _rendered(json.dumps(changes), name)
+
+
+@cache
+def _rendered(changes: str, name: str) -> tuple[Manifest, ...]:
+    return render(_planned(changes, name), AUTH, owner(name))
 
 
 def one(objects: tuple[Manifest, ...], kind: str, name: str) -> Manifest:

@@ -1,5 +1,6 @@
 """The golden cases: one folder each with a KVServing and the objects that it becomes."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def load(case: str) -> KVServing:
     return KVServing.parse(yaml.safe_load((FOLDER / case / "kvserving.yaml").read_text()))
 
 
+@cache
 def objects(case: str) -> tuple[Manifest, ...]:
     kvserving = load(case)
     built = plan.build(kvserving, DEFAULTS)

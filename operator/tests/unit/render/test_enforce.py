@@ -41,7 +41,7 @@ HOSTILE = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(HOSTILE)
 def test_what_is_the_operator_s_survives_any_template(spec: dict):
     assert ROLE is not None

@@ -97,7 +97,7 @@ def test_other_lists_are_replaced(field: str):
     assert merge({field: ["a", "b"]}, {field: ["c"]}) == {field: ["c"]}
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(OBJECTS, OBJECTS)
 def test_merging_changes_neither_side(base: dict, patch: dict):
     before = copy.deepcopy((base, patch))
@@ -105,7 +105,7 @@ def test_merging_changes_neither_side(base: dict, patch: dict):
     assert (base, patch) == before
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(OBJECTS, OBJECTS)
 def test_merging_again_changes_nothing(base: dict, patch: dict):
     once = merge(base, patch)
