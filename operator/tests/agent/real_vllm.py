@@ -59,6 +59,13 @@ class Vllm(Process):
             env=env,
         )
 
+    @property
+    def alive(self) -> bool:
+        """True; an engine that ended by itself fails the test with its log."""
+        if self.running.poll() is not None:
+            pytest.fail(self.log.read_text()[-4000:])
+        return True
+
     def complete(self, prompt: str) -> None:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/v1/completions",
@@ -109,7 +116,7 @@ def test_the_life_of_a_real_engine(vllm: Vllm, beside: Agent) -> None:
     beside.start()
     assert not beside.ready
     vllm.start()
-    eventually("ready", lambda: beside.ready, START_SECONDS)
+    eventually("ready", lambda: vllm.alive and beside.ready, START_SECONDS)
     vllm.complete("the engine really serves when the agent says so")
     beside.await_scrape()
     facts = beside.facts()
@@ -133,7 +140,7 @@ def test_the_life_of_a_real_engine(vllm: Vllm, beside: Agent) -> None:
     eventually("down", lambda: beside.facts()["engine"]["up"] is False)
     assert beside.facts()["engine"]["startId"] is None
     vllm.start()
-    eventually("ready in its second life", lambda: beside.ready, START_SECONDS)
+    eventually("ready in its second life", lambda: vllm.alive and beside.ready, START_SECONDS)
     second = beside.facts()["engine"]["startId"]
     assert second not in (None, first["startId"])
     assert beside.metric("kvserving_agent_engine_starts_total") == 1
