@@ -31,6 +31,17 @@ class Forked:
     pool: WorkerPool
     tier_config: Any
 
+    def remove_sockets(self) -> None:
+        """Delete the files of LMCache's Unix sockets, which nobody else does."""
+        if self.tier_config is None:
+            return
+        from lmcache.v1 import rpc_utils  # noqa: PLC0415  imported before the fork
+
+        engine_id = self.settings.transfer.engine_id
+        one = Path(rpc_utils.get_zmq_rpc_path_lmcache(engine_id, "lookup").removeprefix("ipc://"))
+        for leftover in one.parent.glob(f"engine_{engine_id}_*"):
+            leftover.unlink(missing_ok=True)
+
 
 def fork_workers(settings: Settings, scratch: Path) -> Forked:
     """Import the heavy libraries once, then fork W workers. The process has one thread still."""

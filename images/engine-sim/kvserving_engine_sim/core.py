@@ -84,6 +84,7 @@ class Core:
         self._requests: dict[str, Request] = {}
         self._orphans: dict[str, Request] = {}
         self._news: list[Delta] = []
+        self._stopping = False
 
     def start(self, *, emit: Callable[[list[Delta]], None], failed: Callable[[str], None]) -> None:
         """Serve. `emit` gets the news, `failed` is called once, when the engine is dead."""
@@ -107,9 +108,14 @@ class Core:
         """Forget local KV; False while blocks are held. On the core's thread (`Call`)."""
         return self._blocks.reset()
 
+    def stop(self) -> None:
+        """The process ends: what breaks from now on is not worth a word."""
+        self._stopping = True
+
     def _run(self, emit: Callable[[list[Delta]], None], failed: Callable[[str], None]) -> None:
+        reason = ""
         try:
-            while True:
+            while not self._stopping:
                 self._take_messages()
                 self._tend_transfers()
                 step = self._scheduler.schedule(time.monotonic())
@@ -119,9 +125,12 @@ class Core:
         except WorkersGoneError as error:
             reason = str(error)
         except Exception as error:  # noqa: BLE001  the thread's last line of defence: it is told
+            if self._stopping:
+                return
             _log.exception("the engine core cannot go on")
             reason = f"{type(error).__name__}: {error}"
-        failed(reason)
+        if not self._stopping:
+            failed(reason)
 
     def _take_messages(self) -> None:
         """Handle what is there; wait for something while there is nothing to do."""
@@ -232,7 +241,9 @@ class Core:
         if finish:
             self._end(request, finish, tokens=(token,))
         else:
-            self._news.append(Delta(request.request_id, (token,), cached_tokens=request.cached))
+            self._news.append(
+                Delta(request.request_id, (token,), cached_tokens=request.reported_cached)
+            )
 
     def _end(
         self, request: Request, finish: Finish, error: str = "", tokens: tuple[int, ...] = ()
@@ -247,13 +258,23 @@ class Core:
         else:
             self._scheduler.release(request, keep=hold.blocks if hold else ())
         request.times.ended = time.monotonic()
+        _log.info(
+            "request %s: %s, %d prompt tokens (%d local, %d external), %d new, %.3f s",
+            request.request_id,
+            finish,
+            len(request.prompt),
+            request.local_cached,
+            request.external_cached,
+            len(request.output),
+            request.times.ended - request.times.arrived,
+        )
         self._scheduler.stats.finished.append((request, finish))
         self._news.append(
             Delta(
                 request.request_id,
                 tokens,
                 finish,
-                cached_tokens=request.cached,
+                cached_tokens=request.reported_cached,
                 transfer_params=hold.params if hold else None,
                 error=error,
             )

@@ -38,10 +38,9 @@ def run(settings: Settings) -> int:
     finally:
         if forked is not None:
             forked.pool.kill()
+            forked.remove_sockets()
         for directory in filter(None, (scratch, metrics)):
             shutil.rmtree(directory, ignore_errors=True)
-        for leftover in Path("/tmp/vllm_rpc").glob(f"engine_{settings.transfer.engine_id}_*"):  # noqa: S108  LMCache's choice
-            leftover.unlink(missing_ok=True)
 
 
 def _bind(settings: Settings) -> socket.socket:
@@ -92,8 +91,10 @@ async def _serve(
     await _first(stop, dead)
     if dead.is_set():
         await asyncio.sleep(_DEAD_SECONDS)
+        core.stop()
         return 1
     await _drain(settings, front, client, runner)
+    core.stop()
     return 0
 
 

@@ -153,8 +153,12 @@ class Engine:
 
     def stop(self) -> None:
         if self.process.poll() is None:
+            self.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
             self.process.kill()
-        self.process.wait()
+            self.process.wait()
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)

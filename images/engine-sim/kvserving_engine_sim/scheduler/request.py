@@ -113,6 +113,11 @@ class Request:
         """Prompt tokens that were not computed here."""
         return self.local_cached + self.external_cached
 
+    @property
+    def reported_cached(self) -> int:
+        """Of these, what vLLM tells the client: tokens over NIXL are not among them."""
+        return self.local_cached + (self.external_cached if self.source is Kind.LMCACHE else 0)
+
     def ended(self, max_model_len: int, eos: int) -> Finish | None:
         """Why the last output token ends the request, if it does."""
         generated = len(self.output)
