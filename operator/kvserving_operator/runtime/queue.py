@@ -36,6 +36,9 @@ class _Timer:
     wanted: float
 
 
+_CLOCK_RESOLUTION = 1e-6
+"""Seconds; a shorter wait may end before the clock has moved, and would spin."""
+
 K = TypeVar("K", bound=Hashable)
 
 
@@ -118,7 +121,7 @@ class WorkQueue(Generic[K]):
             if self._stopped:
                 raise QueueStoppedError
             delay = self._next_delay()
-            if delay is not None and delay <= 0:
+            if delay is not None and delay <= _CLOCK_RESOLUTION:
                 return self._take()
             await self._wait_for_change(delay)
 

@@ -89,6 +89,9 @@ def _interval(stored: KVServingStatus, written_at: datetime) -> timedelta:
     working = find(stored.conditions, ConditionType.RECONCILING)
     if working is None or working.last_transition_time is None:
         return SHORTEST
+    if working.status is not ConditionStatus.TRUE:
+        # Settled: what changes now without taking anything out of service can wait.
+        return LONGEST
     since = datetime.fromisoformat(working.last_transition_time)
     return max(SHORTEST, min(LONGEST, _GROWTH * (written_at - since)))
 
