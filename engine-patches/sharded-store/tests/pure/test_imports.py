@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 MODULES = [
+    "address",
     "bypass",
     "control",
     "control_http",
@@ -14,6 +15,7 @@ MODULES = [
     "modes",
     "ownership",
     "policy",
+    "resp.instance",
     "versions",
 ]
 

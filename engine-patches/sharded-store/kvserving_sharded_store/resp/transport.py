@@ -1,0 +1,218 @@
+"""Bytes over one connection, every call with a deadline; plain TCP and TLS.
+
+Deadlines are monotonic seconds. A plain socket stays blocking and the kernel keeps the time
+(SO_RCVTIMEO, SO_SNDTIMEO): a Python-level timeout would poll before each read and lose the one call
+per value. OpenSSL reads records, so a TLS connection polls.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from kvserving_sharded_store.address import Address
+from kvserving_sharded_store.resp.errors import DeadlineError, InstanceError
+
+_MOST_BUFFERS: Final = 512
+"""Buffers handed to the kernel in one call; Linux takes 1024."""
+
+
+class Transport(Protocol):
+    """What the protocol layer needs of a connection."""
+
+    def fill(self, buffers: Sequence[memoryview], deadline: float) -> None:
+        """Read until every buffer is full, not a byte more."""
+
+    def some(self, most: int, deadline: float) -> bytes:
+        """Read at least one and at most so many bytes."""
+
+    def send(self, buffers: Sequence[bytes | memoryview], deadline: float) -> None:
+        """Write all of every buffer."""
+
+    def abort(self) -> None:
+        """End calls under way in other threads; the connection is of no use afterwards."""
+
+    def close(self) -> None:
+        """Give the socket back."""
+
+
+def remaining(deadline: float) -> float:
+    """Seconds left.
+
+    Raises:
+        DeadlineError: When none are.
+    """
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise DeadlineError("no time left")
+    return left
+
+
+def _timeval(seconds: float) -> bytes:
+    # A zero timeval would mean "no timeout".
+    micro = max(1, int(seconds * 1e6))
+    return struct.pack("@ll", micro // 1_000_000, micro % 1_000_000)
+
+
+def _advance(buffers: Sequence[bytes | memoryview], done: int) -> list[memoryview]:
+    """What is left of the buffers after so many bytes."""
+    left: list[memoryview] = []
+    for buffer in buffers:
+        if done >= len(buffer):
+            done -= len(buffer)
+            continue
+        left.append(memoryview(buffer)[done:])
+        done = 0
+    return left
+
+
+class Plain:
+    """A TCP connection."""
+
+    def __init__(self, raw: socket.socket) -> None:
+        raw.settimeout(None)
+        self._socket = raw
+
+    def fill(self, buffers: Sequence[memoryview], deadline: float) -> None:
+        """See ``Transport``: one system call, unless a signal or the deadline cuts it."""
+        left: Sequence[memoryview] = buffers
+        while left:
+            self._arm(socket.SO_RCVTIMEO, deadline)
+            try:
+                count, *_ = self._socket.recvmsg_into(left[:_MOST_BUFFERS], 0, socket.MSG_WAITALL)
+            except OSError as error:
+                raise _translated(error) from error
+            if count == 0:
+                raise InstanceError("closed by the other side")
+            left = _advance(left, count)
+
+    def some(self, most: int, deadline: float) -> bytes:
+        """See ``Transport``."""
+        self._arm(socket.SO_RCVTIMEO, deadline)
+        try:
+            data = self._socket.recv(most)
+        except OSError as error:
+            raise _translated(error) from error
+        if not data:
+            raise InstanceError("closed by the other side")
+        return data
+
+    def send(self, buffers: Sequence[bytes | memoryview], deadline: float) -> None:
+        """See ``Transport``: one system call for up to 512 buffers."""
+        left: Sequence[bytes | memoryview] = buffers
+        while left:
+            self._arm(socket.SO_SNDTIMEO, deadline)
+            try:
+                count = self._socket.sendmsg(left[:_MOST_BUFFERS], (), socket.MSG_NOSIGNAL)
+            except OSError as error:
+                raise _translated(error) from error
+            left = _advance(left, count)
+
+    def abort(self) -> None:
+        """See ``Transport``."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # not connected any more: nobody waits on it either
+
+    def close(self) -> None:
+        """See ``Transport``."""
+        self._socket.close()
+
+    def _arm(self, option: int, deadline: float) -> None:
+        self._socket.setsockopt(socket.SOL_SOCKET, option, _timeval(remaining(deadline)))
+
+
+class Tls:
+    """A TLS connection."""
+
+    def __init__(self, wrapped: ssl.SSLSocket) -> None:
+        self._socket = wrapped
+
+    def fill(self, buffers: Sequence[memoryview], deadline: float) -> None:
+        """See ``Transport``."""
+        for buffer in buffers:
+            left = buffer
+            while len(left):
+                left = left[self._read(left, deadline) :]
+
+    def some(self, most: int, deadline: float) -> bytes:
+        """See ``Transport``."""
+        data = bytearray(most)
+        return bytes(data[: self._read(memoryview(data), deadline)])
+
+    def send(self, buffers: Sequence[bytes | memoryview], deadline: float) -> None:
+        """See ``Transport``."""
+        for buffer in buffers:
+            self._socket.settimeout(remaining(deadline))
+            try:
+                self._socket.sendall(buffer)
+            except OSError as error:
+                raise _translated(error) from error
+
+    def abort(self) -> None:
+        """See ``Transport``."""
+        try:
+            # The socket below: a TLS close would wait for the other side.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+        except OSError:
+            return
+
+    def close(self) -> None:
+        """See ``Transport``."""
+        self._socket.close()
+
+    def _read(self, into: memoryview, deadline: float) -> int:
+        self._socket.settimeout(remaining(deadline))
+        try:
+            count = self._socket.recv_into(into)
+        except OSError as error:
+            raise _translated(error) from error
+        if count == 0:
+            raise InstanceError("closed by the other side")
+        return count
+
+
+def _translated(error: OSError) -> InstanceError:
+    # A kernel timeout of a blocking socket shows as EAGAIN.
+    if isinstance(error, BlockingIOError | TimeoutError):
+        return DeadlineError("no answer in time")
+    return InstanceError(f"{type(error).__name__}: {error.strerror or error}")
+
+
+def connect(address: Address, context: ssl.SSLContext | None, deadline: float) -> Transport:
+    """Open a connection.
+
+    Args:
+        address: Where to.
+        context: How to verify the other side; needed for a TLS address.
+        deadline: When to give up; looking the name up is the resolver's time, not ours.
+
+    Raises:
+        InstanceError: When there is none.
+    """
+    try:
+        raw = socket.create_connection((address.host, address.port), remaining(deadline))
+    except OSError as error:
+        raise _translated(error) from error
+    except UnicodeError as error:  # a host name that cannot be one
+        raise InstanceError(str(error)) from error
+    try:
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if not address.tls:
+            return Plain(raw)
+        if context is None:
+            raise InstanceError("a TLS address without a TLS context")
+        raw.settimeout(remaining(deadline))
+        return Tls(context.wrap_socket(raw, server_hostname=address.host))
+    except OSError as error:
+        raw.close()
+        raise _translated(error) from error
+    except InstanceError:
+        raw.close()
+        raise

@@ -1,0 +1,277 @@
+"""The client against a real Valkey: values, misses, broken servers, and that nothing ever hangs."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kvserving_sharded_store.resp.connection import Connection, Credentials
+from kvserving_sharded_store.resp.instance import Instance
+from kvserving_sharded_store.resp.ticket import Outcome, Ticket, Verb
+from kvserving_sharded_store.resp.work import Options
+
+from .proxy import Proxy
+from .servers import Server, until
+
+SIZE = 1 << 20
+DONE, ABSENT, FAILED, CANCELLED = Outcome
+
+
+def ticket(
+    verb: Verb, keys: list[bytes], buffers: list[bytearray] | None = None, seconds: float = 10.0
+) -> Ticket:
+    views = [memoryview(buffer) for buffer in buffers or []]
+    return Ticket(verb, keys, views, time.monotonic() + seconds)
+
+
+def run(instance: Instance, *args: object, **more: float) -> tuple[Outcome, ...]:
+    asked = ticket(*args, **more)  # type: ignore[arg-type]
+    instance.submit(asked)
+    return asked.wait()
+
+
+def make(count: int, size: int = SIZE) -> tuple[list[bytes], list[bytearray]]:
+    keys = [b"key-%d" % number for number in range(count)]
+    return keys, [bytearray(os.urandom(size)) for _ in keys]
+
+
+def empty(values: list[bytearray]) -> list[bytearray]:
+    return [bytearray(len(value)) for value in values]
+
+
+@pytest.fixture
+def instance(server: Server) -> Iterator[Instance]:
+    made = Instance(server.address)
+    yield made
+    assert made.close(5.0)
+
+
+@pytest.mark.parametrize("size", [1, 5, 99, 100, 12_345, SIZE])
+def test_values_of_any_size_come_back_equal(instance: Instance, size: int) -> None:
+    keys, values = make(9, size)
+    assert run(instance, Verb.SET, keys, values) == (DONE,) * 9
+    assert run(instance, Verb.EXISTS, [*keys, b"none"]) == (*[DONE] * 9, ABSENT)
+    read = empty(values)
+    assert run(instance, Verb.GET, keys, read) == (DONE,) * 9
+    assert read == values
+    assert instance.owed == 0
+    assert instance.stats.counts()["bytes_read"] == 9 * size
+
+
+@pytest.mark.parametrize("size", [1, SIZE])
+@pytest.mark.parametrize("seed", range(6))
+def test_missing_keys_are_misses_and_the_rest_is_read(
+    server: Server, instance: Instance, size: int, seed: int
+) -> None:
+    chance = random.Random(seed)
+    keys, values = make(24, size)
+    assert set(run(instance, Verb.SET, keys, values)) == {DONE}
+    gone = set(chance.sample(range(24), chance.randrange(1, 24)))
+    for index in gone:
+        server.ask(b"DEL", keys[index])
+    read = empty(values)
+    began = time.monotonic()
+    outcomes = run(instance, Verb.GET, keys, read)
+    assert time.monotonic() - began < 5.0
+    assert outcomes == tuple(ABSENT if index in gone else DONE for index in range(24))
+    assert all(read[i] == values[i] for i in range(24) if i not in gone)
+    assert run(instance, Verb.GET, [keys[0]], [bytearray(size)])[0] in {DONE, ABSENT}
+    assert instance.stats.counts()["connects"] <= 4
+
+
+def test_a_value_of_another_length_is_never_returned(server: Server, instance: Instance) -> None:
+    keys, values = make(4)
+    run(instance, Verb.SET, keys, values)
+    # Longer, shorter, and of the same number of digits and leading ones.
+    for wrong in (SIZE * 16, 17, SIZE + 1, SIZE - 1):
+        server.ask(b"SETRANGE", b"wrong", b"%d" % (wrong - 1), b"x")
+        until(lambda length=wrong: server.ask(b"STRLEN", b"wrong") == b":%d\r\n" % length)
+        outcomes = run(
+            instance, Verb.GET, [keys[0], b"wrong", keys[1]], empty(values[:3]), seconds=1.0
+        )
+        assert outcomes[1] in {FAILED, CANCELLED}
+        server.ask(b"DEL", b"wrong")
+        until(lambda: not instance.is_open)
+        read = empty(values)
+        assert run(instance, Verb.GET, keys, read) == (DONE,) * 4
+        assert read == values
+
+
+def test_a_proxy_that_lies_cuts_or_stalls_costs_one_deadline(server: Server) -> None:
+    keys, values = make(6, 4096)
+    direct = Instance(server.address)
+    run(direct, Verb.SET, keys, values)
+    proxy = Proxy(server.port)
+    through = Instance(proxy.address)
+    try:
+        for fault in ("length", "cut", "stall", "garbage", "close"):
+            proxy.fault = fault
+            began = time.monotonic()
+            outcomes = run(through, Verb.GET, keys, empty(values), seconds=1.0)
+            assert time.monotonic() - began < 1.5, fault
+            assert DONE not in outcomes or fault == "cut", (fault, outcomes)
+            proxy.fault = ""
+            proxy.drop()
+            until(lambda: not through.is_open)
+            until(lambda: run(through, Verb.GET, keys, empty(values), seconds=2.0) == (DONE,) * 6)
+        read = empty(values)
+        assert run(through, Verb.GET, keys, read) == (DONE,) * 6
+        assert read == values
+    finally:
+        assert through.close(5.0)
+        assert direct.close(5.0)
+        proxy.close()
+
+
+def test_killed_in_mid_load_and_restarted_empty(server: Server, instance: Instance) -> None:
+    keys, values = make(32)
+    run(instance, Verb.SET, keys, values)
+    asked = ticket(Verb.GET, keys * 8, empty(values) * 8)
+    instance.submit(asked)
+    until(lambda: instance.stats.counts().get("get_done", 0) > 8)
+    server.kill()
+    began = time.monotonic()
+    outcomes = asked.wait()
+    assert time.monotonic() - began < 2.0
+    assert FAILED in outcomes
+    # Dead: a miss at once, not one deadline per request.
+    until(lambda: instance.is_open)
+    read = empty(values)
+    began = time.monotonic()
+    for _ in range(200):
+        assert run(instance, Verb.GET, keys, read) == (FAILED,) * 32
+    assert time.monotonic() - began < 2.0
+    server.start()
+    began = time.monotonic()
+    until(lambda: not instance.is_open)
+    assert time.monotonic() - began < 5.0
+    assert run(instance, Verb.GET, keys[:2], empty(values[:2])) == (ABSENT,) * 2
+    assert run(instance, Verb.SET, keys, values) == (DONE,) * 32
+    read = empty(values)
+    assert run(instance, Verb.GET, keys, read) == (DONE,) * 32
+    assert read == values
+
+
+def test_a_frozen_server_costs_one_deadline_and_then_nothing(
+    server: Server, instance: Instance
+) -> None:
+    keys, values = make(1, 1000)
+    run(instance, Verb.SET, keys, values)
+    server.freeze()
+    try:
+        began = time.monotonic()
+        assert run(instance, Verb.GET, keys, empty(values), seconds=0.7)[0] in {FAILED, CANCELLED}
+        assert 0.6 < time.monotonic() - began < 1.2
+        until(lambda: instance.is_open)
+        began = time.monotonic()
+        assert run(instance, Verb.GET, keys, empty(values), seconds=5.0) == (FAILED,)
+        assert time.monotonic() - began < 0.3
+    finally:
+        server.thaw()
+    until(lambda: not instance.is_open)
+    assert run(instance, Verb.GET, keys, empty(values)) == (DONE,)
+
+
+def test_aborts_give_buffers_back_at_once_and_the_instance_goes_on(
+    server: Server, instance: Instance
+) -> None:
+    keys, values = make(8)
+    run(instance, Verb.SET, keys, values)
+    chance = random.Random(1)
+    final = threading.Semaphore(0)
+    for _ in range(300):
+        asked = ticket(Verb.GET, keys, empty(values), seconds=chance.choice([0.0, 0.001, 1.0]))
+        asked.when_final(lambda _done: final.release())
+        instance.submit(asked)
+        if chance.random() < 0.7:
+            asked.cancel()
+        else:
+            asked.wait()
+        assert final.acquire(timeout=2.0), "buffers still in use"
+    assert instance.owed == 0
+    until(lambda: not instance.is_open)
+    read = empty(values)
+    assert run(instance, Verb.GET, keys, read) == (DONE,) * 8
+    assert read == values
+
+
+def test_user_password_and_their_change() -> None:
+    acl = "engine on >{} -@all +get +set +exists +ping +auth +select resetchannels ~*"
+    secured = Server("--user", *acl.format("one").split(), "--user", "default", "off").start()
+    password = ["one"]
+    instance = Instance(
+        secured.address, Options(credentials=lambda: Credentials("engine", password[0]))
+    )
+    refused = Instance(secured.address, Options(credentials=lambda: Credentials("engine", "x")))
+    try:
+        keys, values = make(3, 1000)
+        assert run(instance, Verb.SET, keys, values) == (DONE,) * 3
+        assert run(refused, Verb.GET, keys, empty(values)) == (FAILED,) * 3
+        assert refused.is_open
+        secured.kill()
+        secured.options = ("--user", *acl.format("two").split(), "--user", "default", "off")
+        secured.start()
+        assert set(run(instance, Verb.GET, keys, empty(values))) == {FAILED}
+        password[0] = "two"
+        until(lambda: not instance.is_open)
+        assert run(instance, Verb.GET, keys, empty(values)) == (ABSENT,) * 3
+    finally:
+        assert instance.close(5.0)
+        assert refused.close(5.0)
+        secured.kill()
+
+
+def test_databases_are_apart(server: Server) -> None:
+    other = type(server.address)("127.0.0.1", server.port, database=3)
+    one, two = Instance(server.address), Instance(other)
+    try:
+        keys, values = make(1, 10)
+        assert run(two, Verb.SET, keys, values) == (DONE,)
+        assert run(one, Verb.EXISTS, keys) == (ABSENT,)
+        assert run(two, Verb.EXISTS, keys) == (DONE,)
+    finally:
+        assert one.close(5.0)
+        assert two.close(5.0)
+
+
+def test_nobody_there_is_a_miss_at_once_and_close_ends() -> None:
+    gone = Instance(Server().address)
+    began = time.monotonic()
+    assert run(gone, Verb.EXISTS, [b"a", b"b"]) == (FAILED, FAILED)
+    assert time.monotonic() - began < 1.5
+    assert gone.close(5.0)
+    assert run(gone, Verb.EXISTS, [b"a"]) == (FAILED,)
+
+
+def test_close_under_load_ends_and_settles_everything(server: Server) -> None:
+    busy = Instance(server.address)
+    keys, values = make(16)
+    run(busy, Verb.SET, keys, values)
+    asked = [ticket(Verb.GET, keys, empty(values)) for _ in range(20)]
+    for each in asked:
+        busy.submit(each)
+    began = time.monotonic()
+    assert busy.close(5.0)
+    assert time.monotonic() - began < 5.0
+    assert all(each.is_final for each in asked)
+
+
+def test_an_instance_that_is_not_valkey_is_a_failure(server: Server) -> None:
+    connection = Connection.open(
+        server.address, credentials=None, context=None, deadline=time.monotonic() + 5
+    )
+    connection.ping(time.monotonic() + 5)
+    connection.close()
+    proxy = Proxy(server.port)
+    proxy.fault = "garbage"
+    wrong = Instance(proxy.address)
+    try:
+        assert run(wrong, Verb.EXISTS, [b"a"], seconds=1.0)[0] in {FAILED, CANCELLED}
+    finally:
+        assert wrong.close(5.0)
+        proxy.close()

