@@ -65,7 +65,9 @@ class Number:
 
 # vLLM's names: vllm/v1/metrics/loggers.py and .../kv_connector/v1/nixl/stats.py; LMCache's:
 # lmcache/observability.py. A data-parallel engine has one series a rank: counts add up, and
-# the fullest rank stands for the KV cache, since it is the one that preempts.
+# the fullest rank stands for the KV cache, since it is the one that preempts. Under
+# PROMETHEUS_MULTIPROC_DIR vLLM shows a gauge only once it was set: before the first request
+# running, waiting and kvCacheUsage are null on an engine that is well (seen on 0.32).
 VLLM_NUMBERS: Mapping[str, Number] = {
     "running": Number("vllm:num_requests_running"),
     "waiting": Number("vllm:num_requests_waiting"),
