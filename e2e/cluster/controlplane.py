@@ -88,17 +88,17 @@ class ControlPlane:
     @property
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig."""
-        return self._layout.pki.kubeconfig(pki.ADMIN)
+        return self.layout.pki.kubeconfig(pki.ADMIN)
 
     @property
     def url(self) -> str:
         """URL of the API server."""
-        return self._layout.server
+        return self.layout.server
 
     @property
     def audit(self) -> audit.AuditLog:
         """Who wrote what."""
-        return audit.AuditLog(self._layout.audit_log)
+        return audit.AuditLog(self.layout.audit_log)
 
     @property
     def api(self) -> ApiClient:
@@ -110,12 +110,7 @@ class ControlPlane:
     @property
     def pki(self) -> pki.Pki:
         """Key material: certificates for further users."""
-        return self._layout.pki
-
-    @property
-    def layout(self) -> Layout:
-        """Paths, ports and addresses."""
-        return self._layout
+        return self.layout.pki
 
     def program(self, name: str) -> Path:
         """A program of the same build: `kubectl`, …"""
@@ -189,28 +184,29 @@ class ControlPlane:
         process.kill(number)
 
     @property
-    def _layout(self) -> Layout:
+    def layout(self) -> Layout:
+        """Paths, ports and addresses."""
         if not self._programs:
             self.program("etcd")
         reachable = self._fixed is not None
         return Layout(self.state, self._programs, self._ports, self._node_ip, reachable)
 
     def _start(self) -> list[str]:
-        layout = self._layout
+        layout = self.layout
         write_atomically(self.state / "ports.json", json.dumps(vars(self._ports)))
         self._write_identity(layout)
         policy = self.state / "config" / "audit-policy.json"
         write_atomically(policy, json.dumps(audit.POLICY))
-        started = [self._start_one(components.ETCD, components.etcd(layout))]
-        started += [self._start_one(components.APISERVER, components.apiserver(layout))]
+        started = self._start_one(components.ETCD, components.etcd(layout))
+        started += self._start_one(components.APISERVER, components.apiserver(layout))
         self._wait_ready()
         if self._controllers:
             argv = components.controller_manager(layout, controllers=self._controllers)
-            started += [self._start_one(components.CONTROLLER_MANAGER, argv)]
+            started += self._start_one(components.CONTROLLER_MANAGER, argv)
         if self._scheduler:
-            started += [self._start_one(components.SCHEDULER, components.scheduler(layout))]
+            started += self._start_one(components.SCHEDULER, components.scheduler(layout))
         self._wait_controllers()
-        return [name for name in started if name]
+        return started
 
     def _write_identity(self, layout: Layout) -> None:
         names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
@@ -222,11 +218,8 @@ class ControlPlane:
         if layout.reachable:
             layout.pki.add(pki.KUBELET_CLIENT, layout.server)
 
-    def _start_one(self, name: str, argv: list[str]) -> str:
-        if self.table.running(name):
-            return ""
-        self.table.start(name, argv)
-        return name
+    def _start_one(self, name: str, argv: list[str]) -> list[str]:
+        return [name] if self.table.ensure(name, argv) else []
 
     def _wait_ready(self) -> None:
         self._api = None  # the key material may be new

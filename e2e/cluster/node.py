@@ -27,6 +27,7 @@ from cluster import (
     settings,
 )
 from cluster.api import ApiClient, ApiError
+from cluster.components import Layout
 from cluster.controlplane import ControlPlane
 from cluster.errors import ClusterError
 from cluster.health import answers
@@ -82,21 +83,40 @@ class Node:
         binaries.link_all(programs, self.state / "bin")
         network.prepare(self.state)
         cgroups.create()
-        started = self._start(nodeconfig.CONTAINERD, self._containerd)
+        started = self._start(
+            nodeconfig.CONTAINERD,
+            nodeconfig.containerd(self.paths),
+            file="containerd.toml",
+            config=nodeconfig.containerd_toml(self.paths),
+        )
         started += self.plane.start()
         layout = self.plane.layout
         layout.programs.update(programs)
         for identity in IDENTITIES:
             self.plane.pki.add(identity, layout.server)
         self._prepare_containerd(fresh=fresh)
-        started += self._start(nodeconfig.KUBELET, self._kubelet)
-        started += self._start(nodeconfig.PROXY, lambda: nodeconfig.proxy(layout))
-        started += self._start(nodeconfig.DNS, self._dns)
-        self._register(kubelet_is_new=nodeconfig.KUBELET in started)
-        started += self._start(nodeconfig.ROUTER, lambda: nodeconfig.router(layout))
-        if nodeconfig.KWOK in self._extras:
-            started += self._start(nodeconfig.KWOK, lambda: nodeconfig.kwok(layout))
+        started += self._start_node(layout)
         self._wait_usable()
+        return started
+
+    def _start_node(self, layout: Layout) -> list[str]:
+        started = self._start(
+            nodeconfig.KUBELET,
+            nodeconfig.kubelet(layout, self.paths),
+            file="kubelet.json",
+            config=json.dumps(nodeconfig.kubelet_config(layout)),
+        )
+        started += self._start(nodeconfig.PROXY, nodeconfig.proxy(layout))
+        started += self._start(
+            nodeconfig.DNS,
+            nodeconfig.dns(layout, self.paths),
+            file="Corefile",
+            config=nodeconfig.corefile(layout),
+        )
+        self._register(kubelet_is_new=nodeconfig.KUBELET in started)
+        started += self._start(nodeconfig.ROUTER, nodeconfig.router(layout))
+        if nodeconfig.KWOK in self._extras:
+            started += self._start(nodeconfig.KWOK, nodeconfig.kwok(layout))
         return started
 
     def _begin(self) -> bool:
@@ -115,28 +135,10 @@ class Node:
         write_record(self.state, Record("node", boot_id(), self._node_ip, self._extras))
         return fresh
 
-    def _start(self, name: str, argv: Callable[[], list[str]]) -> list[str]:
-        if self.table.running(name):
-            return []
-        self.table.start(name, argv())
-        return [name]
-
-    def _containerd(self) -> list[str]:
-        write_atomically(
-            self.paths.config / "containerd.toml", nodeconfig.containerd_toml(self.paths)
-        )
-        return nodeconfig.containerd(self.paths)
-
-    def _kubelet(self) -> list[str]:
-        layout = self.plane.layout
-        config = json.dumps(nodeconfig.kubelet_config(layout))
-        write_atomically(self.paths.config / "kubelet.json", config)
-        return nodeconfig.kubelet(layout, self.paths)
-
-    def _dns(self) -> list[str]:
-        layout = self.plane.layout
-        write_atomically(self.paths.config / "Corefile", nodeconfig.corefile(layout))
-        return nodeconfig.dns(layout, self.paths)
+    def _start(self, name: str, argv: list[str], *, file: str = "", config: str = "") -> list[str]:
+        if file:
+            write_atomically(self.paths.config / file, config)
+        return [name] if self.table.ensure(name, argv, config=config) else []
 
     def _prepare_containerd(self, *, fresh: bool) -> None:
         self._wait("containerd", [nodeconfig.CONTAINERD], containerd.ready)

@@ -8,12 +8,13 @@ written because the tool was killed at that very moment.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from cluster.errors import ClusterError
@@ -21,16 +22,21 @@ from cluster.errors import ClusterError
 MARKER = "KVSERVING_CLUSTER_STATE"
 #: Priority of the processes' autogroup: pods that use all cores must not starve the control plane.
 AUTOGROUP_NICE = -19
+RESTART_GRACE = 2.0
 
 
 @dataclass(frozen=True)
 class Process:
-    """A started process: id, start time in clock ticks since boot, and the boot it belongs to."""
+    """A started process: id, start time in clock ticks since boot, and the boot it belongs to.
+
+    `fingerprint` tells what it was started with.
+    """
 
     name: str
     pid: int
     start_ticks: int
     boot_id: str
+    fingerprint: str = ""
 
     @property
     def alive(self) -> bool:
@@ -52,6 +58,11 @@ def _base_environment() -> dict[str, str]:
     # Not the user's whole environment: a proxy in it would catch the API server's calls to kubelet.
     kept = {name: os.environ[name] for name in ("HOME", "LANG", "PATH") if name in os.environ}
     return {"HOME": "/root", **kept}
+
+
+def fingerprint(argv: Sequence[str], config: str) -> str:
+    """A hash of what a program is started with."""
+    return hashlib.sha256("\0".join([*argv, config]).encode()).hexdigest()[:16]
 
 
 def boot_id() -> str:
@@ -91,9 +102,20 @@ class ProcessTable:
         """Where the standard output and error of a process go."""
         return self._log / f"{name}.log"
 
-    def start(
-        self, name: str, argv: Sequence[str], *, env: Mapping[str, str] | None = None
-    ) -> Process:
+    def ensure(self, name: str, argv: Sequence[str], *, config: str = "") -> bool:
+        """Start a program unless it runs with these arguments and configuration already.
+
+        Returns whether it had to be started; one that runs with others is ended first.
+        """
+        wanted = fingerprint(argv, config)
+        process = self.running(name)
+        if process is not None and process.fingerprint == wanted:
+            return False
+        self.stop([name], grace=RESTART_GRACE)
+        self.start(name, argv, config=config)
+        return True
+
+    def start(self, name: str, argv: Sequence[str], *, config: str = "") -> Process:
         """Start a program in a session of its own; the log of its last run is kept as `.log.1`."""
         for folder in (self._run, self._log):
             folder.mkdir(parents=True, exist_ok=True)
@@ -104,7 +126,7 @@ class ProcessTable:
         prefix = ["/usr/bin/env", f"--chdir={self.state}"]
         if self._die_with_parent:
             prefix += ["setpriv", "--pdeathsig", "KILL"]
-        environment = {**_base_environment(), **(env or {}), MARKER: str(self.state)}
+        environment = {**_base_environment(), MARKER: str(self.state)}
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -117,6 +139,7 @@ class ProcessTable:
         process = identify(name, pid)
         if process is None:
             raise ClusterError(f"{name} could not be started: see {log}")
+        process = replace(process, fingerprint=fingerprint(argv, config))
         prefer(pid)
         write_atomically(self._run / f"{name}.json", json.dumps(asdict(process)))
         return process

@@ -45,6 +45,20 @@ def test_stop_kills_what_ignores_a_polite_request(table: ProcessTable) -> None:
     assert table.get("stubborn") is None
 
 
+def test_a_program_is_started_anew_when_its_arguments_or_configuration_change(
+    table: ProcessTable,
+) -> None:
+    assert table.ensure("sleeper", ["sleep", "60"], config="a")
+    first = table.running("sleeper")
+    assert not table.ensure("sleeper", ["sleep", "60"], config="a")
+    assert table.running("sleeper") == first
+    assert table.ensure("sleeper", ["sleep", "60"], config="b")
+    assert table.ensure("sleeper", ["sleep", "61"], config="b")
+    assert first is not None
+    assert not first.alive
+    assert len(table.orphans()) == 1
+
+
 def test_a_reused_id_or_another_boot_is_never_signalled(table: ProcessTable) -> None:
     process = table.start("sleeper", ["sleep", "60"])
     for other in (
