@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cluster import settings
 from cluster.errors import ClusterError
 
 WRITE_VERBS = ("create", "update", "patch", "delete", "deletecollection")
@@ -81,6 +82,21 @@ def parse(line: str) -> Write | None:
         status=event.get("responseStatus", {}).get("code", 0),
         dry_run="dryRun=" in event.get("requestURI", ""),
     )
+
+
+def mark() -> int:
+    """A point in the embedded cluster's log: see `AuditLog.mark`."""
+    return AuditLog(embedded_path()).mark()
+
+
+def writes_since(since: int, *, where: Filter | None = None) -> list[Write]:
+    """The embedded cluster's writes after a mark: see `AuditLog.writes`."""
+    return AuditLog(embedded_path()).writes(since, where=where)
+
+
+def embedded_path() -> Path:
+    """Where the embedded cluster's API server logs."""
+    return settings.state_dir() / "log" / "audit.log"
 
 
 class AuditLog:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from cluster import build
-from cluster.commands import check, down, kubeconfig, load_image, status, tools, up
+from cluster.commands import check, down, kubeconfig, load_image, prepare, status, tools, up
 from cluster.errors import ClusterError
 
 EPILOG = """\
@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     subparsers = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (up, down, status, load_image, build, kubeconfig, tools, check):
+    for module in (up, down, status, load_image, build, kubeconfig, tools, check, prepare):
         module.add_parser(subparsers)
     return top
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from cluster import cgroups, network, packages, ports, progress, settings
 from cluster.claim import read_sysctl
 from cluster.errors import ClusterError
-from cluster.processes import MARKER, find_by_environment
+from cluster.nodeconfig import KUBELET
+from cluster.processes import MARKER, ProcessTable, find_by_environment
 from cluster.toolchain import find_go
 
 GIB = 1 << 30
@@ -170,7 +171,7 @@ def _machine(state: Path) -> list[Finding]:
         ("ip_forward", _forwarding_problem),
         ("networks", _network_problem),
         ("ports", lambda: port_problem(state)),
-        ("memory", _memory_problem),
+        ("memory", lambda: _memory_problem(state)),
         ("state folder", lambda: _path_problem(state)),
     ]
     found = []
@@ -234,7 +235,9 @@ def port_problem(state: Path) -> str:
     return ", ".join(f"{port} is taken by {who}" for port, who in sorted(others.items()))
 
 
-def _memory_problem() -> str:
+def _memory_problem(state: Path) -> str:
+    if ProcessTable(state).running(KUBELET):
+        return ""  # the cluster is up: what is missing is what it uses
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             available = int(line.split()[1]) * 1024

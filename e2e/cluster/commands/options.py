@@ -10,6 +10,15 @@ from cluster import settings
 Subparsers = argparse._SubParsersAction
 
 
+def add_install(parser: argparse.ArgumentParser) -> None:
+    """`--install`."""
+    parser.add_argument(
+        "--install",
+        action="store_true",
+        help="as root on Debian or Ubuntu, apt-get what is missing",
+    )
+
+
 def add_state(parser: argparse.ArgumentParser) -> None:
     """`--state DIR`."""
     parser.add_argument(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cluster import binaries, claim, cleanup, existing, prerequisites, progress, settings
 from cluster.binaries import Program
-from cluster.commands.options import Subparsers, add_state
+from cluster.commands.options import Subparsers, add_install, add_state
 from cluster.controlplane import ControlPlane
 from cluster.errors import ClusterError
 from cluster.node import Node, Record, read_record, write_record
@@ -23,11 +23,7 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
         "up", help="start the cluster, or repair it", description=__doc__
     )
     add_state(parser)
-    parser.add_argument(
-        "--install",
-        action="store_true",
-        help="as root on Debian or Ubuntu, apt-get what is missing",
-    )
+    add_install(parser)
     parser.add_argument(
         "--control-plane-only",
         action="store_true",

@@ -35,7 +35,16 @@ def test_without_a_cluster_every_question_says_what_to_do(
 
 
 def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("up", "down", "status", "load-image", "kubeconfig", "tools", "check"):
+    for command in (
+        "up",
+        "down",
+        "status",
+        "load-image",
+        "kubeconfig",
+        "tools",
+        "check",
+        "prepare",
+    ):
         with pytest.raises(SystemExit) as end:
             main([command, "--help"])
         assert end.value.code == 0
