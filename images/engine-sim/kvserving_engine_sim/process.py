@@ -56,8 +56,6 @@ async def _serve(
     settings: Settings, forked: Forked, listener: socket.socket, started: float
 ) -> int:
     # Imports prometheus_client, whose files belong to the process after the fork.
-    from aiohttp import web  # noqa: PLC0415
-
     from kvserving_engine_sim.front.app import Front  # noqa: PLC0415
     from kvserving_engine_sim.front.client import EngineClient  # noqa: PLC0415
 
@@ -78,15 +76,7 @@ async def _serve(
 
     core.start(emit=client.emit, failed=lambda reason: loop.call_soon_threadsafe(failed, reason))
     front = Front(settings, client)
-    runner = web.AppRunner(
-        front.application(),
-        access_log=None,
-        handler_cancellation=True,
-        keepalive_timeout=settings.keep_alive_seconds,
-        shutdown_timeout=_FLUSH_SECONDS,
-    )
-    await runner.setup()
-    await web.SockSite(runner, listener, backlog=2048).start()
+    runner = await _listen(settings, front.application(), listener)
     _log.info("application startup complete in %.1f s", time.monotonic() - started)
     await _first(stop, dead)
     if dead.is_set():
@@ -96,6 +86,22 @@ async def _serve(
     await _drain(settings, front, client, runner)
     core.stop()
     return 0
+
+
+async def _listen(settings: Settings, application: Any, listener: socket.socket) -> Any:
+    """Answer on the bound socket; what to clean up in the end."""
+    from aiohttp import web  # noqa: PLC0415  after the fork
+
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        handler_cancellation=True,
+        keepalive_timeout=settings.keep_alive_seconds,
+        shutdown_timeout=_FLUSH_SECONDS,
+    )
+    await runner.setup()
+    await web.SockSite(runner, listener, backlog=2048).start()
+    return runner
 
 
 async def _ready_or_stopped(forked: Forked, stop: asyncio.Event) -> None:

@@ -15,7 +15,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def tier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from harness import Valkey  # noqa: PLC0415  only in the engine's environment
+    from servers import Valkey  # noqa: PLC0415  only in the engine's environment
 
     server = Valkey(tmp_path_factory.mktemp("valkey"))
     yield server

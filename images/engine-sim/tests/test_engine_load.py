@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import Engine, eventually, prefill, prompt
+from harness import Engine, prefill, prompt
+from servers import eventually
 
 REQUESTS = 80
 CLIENTS = 8
