@@ -7,6 +7,8 @@ reason and a message cut to a line. Everything that a later attempt may cure say
 from typing import Any
 
 _MESSAGE_LIMIT = 400
+# Server-side apply answers 500 to a field that the kind does not have; it is the sender's fault.
+_UNTYPED = "failed to create typed patch object"
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
 
 
@@ -28,7 +30,7 @@ class ApiError(RequestError):
         self.reason = reason
         self.message = message[:_MESSAGE_LIMIT]
         self.call = call
-        self.retryable = status in _RETRYABLE
+        self.retryable = status in _RETRYABLE and not isinstance(self, InvalidError)
         super().__init__(f"{call}: {status} {reason}: {self.message}")
 
 
@@ -41,7 +43,7 @@ class ConflictError(ApiError):
 
 
 class InvalidError(ApiError):
-    """422 or 400: the API server refuses the object as it was sent."""
+    """The API server refuses the object as it was sent: 422, 400, or an unknown field in apply."""
 
 
 class ForbiddenError(ApiError):
@@ -89,9 +91,10 @@ def from_response(
         message = str(body.get("message") or "")
     elif isinstance(body, str):
         message = body
+    kind = InvalidError if _UNTYPED in message else _BY_STATUS.get(status, ApiError)
     if secret:
         message = "(message withheld: the request carried a Secret)"
-    return _BY_STATUS.get(status, ApiError)(
+    return kind(
         status=status,
         reason=reason or "Unknown",
         message=message,

@@ -206,33 +206,26 @@ class LeaderElector:
         if self._lease is None:
             raise LeadershipLostError("released")
         started = self._clock()
+        spec = self._record(self._lease)
         try:
-            return await self._write(
-                self._client.replace, self._lease | {"spec": self._record(self._lease)}, started
-            )
-        except errors.NotFoundError:
-            logger.warning("the Lease was deleted; creating it again")
-            return await self._write(self._client.create, self._new(), started)
-        except errors.ConflictError:
+            return await self._write(self._client.replace, self._lease | {"spec": spec}, started)
+        except (errors.ConflictError, errors.NotFoundError):
             return await self._settle()
 
     async def _settle(self) -> bool:
-        """After a conflict: somebody else's Lease is a loss, our own lost answer is not."""
+        """After a conflict: a deleted Lease is made again, our own lost answer is no loss."""
         lease = await self._client.get(paths.LEASES, self._namespace, self._name)
+        started = self._clock()
         if lease is None:
-            return False
+            # A PUT to an object that is gone is answered by 409 as well.
+            logger.warning("the Lease was deleted; creating it again")
+            return await self._write(self._client.create, self._new(), started)
         holder = (lease.get("spec") or {}).get("holderIdentity") or ""
         if holder != self.identity:
             self._renewed = None
             raise LeadershipLostError(f"the Lease is held by {holder or 'nobody'}")
-        self._lease = lease
-        return await self._renew_again()
-
-    async def _renew_again(self) -> bool:
-        assert self._lease is not None  # noqa: S101
-        started = self._clock()
-        spec = self._record(self._lease)
-        return await self._write(self._client.replace, self._lease | {"spec": spec}, started)
+        spec = self._record(lease)
+        return await self._write(self._client.replace, lease | {"spec": spec}, started)
 
     async def _write(
         self, send: Callable[[Manifest], Awaitable[Manifest]], lease: Manifest, started: float

@@ -40,14 +40,28 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
+class WatchLibraryFilter(logging.Filter):
+    """Puts kopf's records in proportion: a request that is tried again is no error of ours."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Drop what is meant to be so, and lower what will be retried to a warning."""
+        if not record.name.startswith("kopf"):
+            return True
+        message = record.getMessage()
+        if "will retry" in message:
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
+        return "OS signals are ignored" not in message
+
+
 def configure(level: str, stream: TextIO | None = None) -> None:
     """Send all records of the process to `stream` (standard error) as JSON lines."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
+    handler.addFilter(WatchLibraryFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # kopf reports every retry as an error and every object at debug level; ours say what matters.
+    # kopf tells of every object; our own records say what matters.
     logging.getLogger("kopf").setLevel(logging.WARNING)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     logging.captureWarnings(True)

@@ -8,6 +8,7 @@ by the real controllers and stay Pending until a test says what a kubelet would 
 from __future__ import annotations
 
 import copy
+import http.client
 import json
 import os
 import re
@@ -190,6 +191,14 @@ def install(plane: ControlPlane) -> None:
     wait_for(established, what="the CRD")
 
 
+def user_kubeconfig(cluster: Cluster, name: str) -> Path:
+    """Kubeconfig of a user with the operators' permissions, for one test's namespace."""
+    user = f"{name}.{cluster.namespace}"
+    identity = Identity(user, user, GROUP)
+    cluster.plane.pki.add(identity, cluster.plane.url)
+    return cluster.plane.pki.kubeconfig(identity)
+
+
 class OperatorProcess:
     """One operator process that serves one namespace; `name` is its user in the audit log."""
 
@@ -198,7 +207,7 @@ class OperatorProcess:
     ) -> None:
         self.name = name
         self._cluster = cluster
-        self._kubeconfig = self._credentials(cluster.plane, folder, server)
+        self._kubeconfig = self._credentials(folder, server)
         self._log = folder / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -250,6 +259,24 @@ class OperatorProcess:
         found = [re.search(pattern, record["message"]) for record in self.log]
         return int([match for match in found if match][-1][1])
 
+    def ask(self, path: str) -> tuple[int, str]:
+        """GET on the operator's HTTP server."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def ready(self) -> bool:
+        return self.ask("/readyz")[0] == 200
+
+    def metric(self, series: str) -> float:
+        """The value of one series of /metrics; 0 while it does not exist."""
+        lines = self.ask("/metrics")[1].splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(series))
+
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
@@ -274,11 +301,8 @@ class OperatorProcess:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def _credentials(self, plane: ControlPlane, folder: Path, server: str) -> Path:
-        user = f"{self.name}.{self._cluster.namespace}"
-        identity = Identity(user, user, GROUP)
-        plane.pki.add(identity, plane.url)
-        path = plane.pki.kubeconfig(identity)
+    def _credentials(self, folder: Path, server: str) -> Path:
+        path = user_kubeconfig(self._cluster, self.name)
         if not server:
             return path
         config = json.loads(path.read_text())

@@ -179,6 +179,17 @@ async def test_what_no_retry_can_cure_is_told_at_once(
     assert len(server.seen) == 1
 
 
+async def test_an_unknown_field_in_apply_is_invalid_although_the_status_is_500(
+    server: Server,
+) -> None:
+    told = "failed to create typed patch object (n/x; apps/v1): .spec.x: field not declared"
+    server.answers = [lambda _: web.json_response({"message": told}, status=500)]
+    async with ApiClient(credentials(server)) as client:
+        with pytest.raises(errors.InvalidError):
+            await client.apply(CM)
+    assert len(server.seen) == 1
+
+
 async def test_unauthorised_reads_the_credentials_again_and_retries_once(server: Server) -> None:
     Reloading.reloads = 0
     server.answers = [status(401), status(401)]

@@ -46,8 +46,8 @@ class LeaseClient:
     async def replace(self, lease: Object) -> Object:
         await self._arrive()
         current = self.server.lease
-        if current is None:
-            raise _error(errors.NotFoundError, 404)
+        if current is None:  # as the real one answers: Leases may be created by PUT
+            raise _error(errors.ConflictError, 409)
         if lease["metadata"]["resourceVersion"] != current["metadata"]["resourceVersion"]:
             raise _error(errors.ConflictError, 409)
         return await self._store(lease)

@@ -95,4 +95,13 @@ def test_exceptions_stay_in_their_line_and_debug_is_dropped(lines: io.StringIO) 
 
 def test_chatter_of_the_watch_library_is_dropped(lines: io.StringIO) -> None:
     logging.getLogger("kopf.objects").info("chatter")
+    logging.getLogger("kopf.x").warning("OS signals are ignored: running not in the main thread.")
     assert lines.getvalue() == ""
+
+
+def test_a_watch_that_is_tried_again_is_a_warning(lines: io.StringIO) -> None:
+    logger = logging.getLogger("kopf.x")
+    logger.error("Request attempt #1 failed; will retry: GET x -> refused")
+    logger.error("Resource observer has failed")
+    levels = [json.loads(line)["level"] for line in lines.getvalue().splitlines()]
+    assert levels == ["warning", "error"]

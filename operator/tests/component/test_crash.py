@@ -1,0 +1,94 @@
+"""Killed at the worst moments, whoever starts next converges and writes nothing twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from .fault_proxy import Fault, FaultProxy, Seen
+from .harness import (
+    Cluster,
+    Kubelet,
+    OperatorProcess,
+    cpu_seconds,
+    example,
+    rss_mib,
+    user_kubeconfig,
+    wait_for,
+)
+
+QUICK_LEASE = (
+    "--lease-duration=5", "--renew-deadline=2.5", "--renew-interval=1", "--write-timeout=2",
+)  # fmt: skip
+
+
+def is_child_write(seen: Seen) -> bool:
+    return seen.write and "leases" not in seen.path and "dryRun" not in seen.path
+
+
+@pytest.mark.parametrize("survivors", [0, 1, 7, 15, 19])
+@pytest.mark.parametrize("answered", [True, False], ids=["before", "after"])
+def test_killed_between_any_two_writes_it_converges_without_writing_twice(
+    cluster: Cluster, tmp_path: Path, survivors: int, *, answered: bool
+) -> None:
+    """SIGKILL when the write after `survivors` others is on its way: not done, or done unseen."""
+    done = 0
+    with FaultProxy(user_kubeconfig(cluster, "operator")) as proxy, Kubelet(cluster):
+        operator = OperatorProcess(cluster, tmp_path, server=proxy.url)
+
+        def kill(seen: Seen) -> Fault | None:
+            nonlocal done
+            if not is_child_write(seen) or done < 0:
+                return None
+            done += 1
+            if done <= survivors:
+                return None
+            operator.kill()
+            return Fault(forwarded=not answered)
+
+        proxy.rules = [kill]
+        mark = cluster.plane.audit.mark()
+        with operator.start(*QUICK_LEASE):
+            cluster.create(example("x"))
+            assert operator.wait(timeout=60) < 0, "it was not killed"
+            done = -1_000_000
+            operator.start(*QUICK_LEASE)
+            cluster.settled("x")
+            writes = Counter(
+                f"{w.resource}/{w.name}"
+                for w in cluster.writes(mark)
+                if w.resource not in {"kvservings", "events"}
+            )
+            assert set(writes.values()) == {1}, writes
+            assert operator.unexpected == []
+
+
+def test_restarted_over_settled_objects_it_writes_to_no_child(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    names = [f"kvs-{index}" for index in range(5)]
+    with OperatorProcess(cluster, tmp_path) as operator, Kubelet(cluster):
+        for name in names:
+            cluster.create(example(name))
+        for name in names:
+            cluster.settled(name)
+        assert operator.stop() == 0
+        mark = cluster.plane.audit.mark()
+        operator.start()
+        cluster.plane.audit.wait_for(
+            lambda w: w.resource == "leases" and w.namespace == cluster.namespace,
+            since=mark,
+            at_least=3,
+            timeout=30,
+        )
+        wait_for(lambda: passes(operator) >= len(names), what="a pass of each object")
+        assert cluster.writes(mark) == []
+        assert operator.unexpected == []
+        assert rss_mib(operator.process.pid) < 120
+        assert cpu_seconds(operator.process.pid) > 0
+
+
+def passes(operator: OperatorProcess) -> float:
+    return operator.metric('kvserving_operator_passes_total{outcome="success"}')

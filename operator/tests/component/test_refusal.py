@@ -1,0 +1,111 @@
+"""What cannot be served is said, and what runs is left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.api import ApiError
+from kvserving_operator.kube import paths
+
+from .harness import Cluster, Served, example, wait_for
+
+
+def versions(cluster: Cluster, name: str) -> dict[str, str]:
+    children = cluster.children(name)
+    found = {child: str(obj["metadata"]["resourceVersion"]) for child, obj in children.items()}
+    pods = {
+        p["metadata"]["name"]: str(p["metadata"]["uid"]) for p in cluster.list(paths.PODS, name)
+    }
+    return found | pods
+
+
+REFUSED = {"spec": {"engine": {"extraArgs": ["--port", "1234"]}}}
+
+
+def test_a_spec_refused_from_the_start_makes_nothing(served: Served) -> None:
+    cluster = served.cluster
+    cluster.create(example("never", engine__extraArgs=["--port", "1234"]))
+    invalid = cluster.wait_condition("never", "SpecValid", "False")
+    assert "--port" in invalid["message"]
+    cluster.wait_condition("never", "Stalled", "True")
+    cluster.wait_condition("never", "Ready", "False")
+    assert cluster.status("never")["phase"] == "Invalid"
+    assert cluster.children("never") == {}
+
+
+def test_a_spec_refused_later_touches_nothing_and_its_repair_is_picked_up(served: Served) -> None:
+    cluster = served.cluster
+    cluster.create(example("later"))
+    cluster.settled("later")
+    before = versions(cluster, "later")
+    cluster.patch(paths.KVSERVINGS, "later", REFUSED)
+    cluster.wait_condition("later", "SpecValid", "False")
+    status = cluster.status("later")
+    assert status["observedGeneration"] == 2
+    assert (status["decode"]["ready"], status["tier"]["instances"]) == (1, 1)
+    assert cluster.condition("later", "DecodeReady")["status"] == "True"
+    assert versions(cluster, "later") == before
+    cluster.patch(paths.KVSERVINGS, "later", {"spec": {"engine": {"extraArgs": None}}})
+    cluster.settled("later")
+    assert versions(cluster, "later") == before
+
+
+def test_features_to_come_are_not_available_yet(served: Served) -> None:
+    cluster = served.cluster
+    cluster.create(example("soon", engine__features=["ShardedStore"]))
+    cluster.wait_condition("soon", "SpecValid", "False", "NotAvailableYet")
+    assert cluster.children("soon") == {}
+
+
+def test_a_pod_template_that_the_server_rejects_makes_nothing(served: Served) -> None:
+    cluster = served.cluster
+    template = {"spec": {"tolerations": [{"key": "a", "operator": "Nonsense"}]}}
+    cluster.create(example("odd", decode__podTemplate=template))
+    rejected = cluster.wait_condition("odd", "SpecValid", "False", "RejectedByServer")
+    assert "StatefulSet odd-decode" in rejected["message"]
+    assert "Nonsense" in rejected["message"]
+    assert cluster.children("odd") == {}
+    cluster.patch(paths.KVSERVINGS, "odd", {"spec": {"decode": {"podTemplate": None}}})
+    cluster.settled("odd")
+
+
+def test_an_unknown_field_in_a_pod_template_is_rejected_too(served: Served) -> None:
+    cluster = served.cluster
+    template = {"spec": {"tolerationz": []}}
+    cluster.create(example("typo", decode__podTemplate=template))
+    rejected = cluster.wait_condition("typo", "SpecValid", "False")
+    assert "tolerationz" in rejected["message"]
+    assert cluster.children("typo") == {}
+
+
+FOREIGN: dict[str, tuple[paths.Resource, dict[str, Any]]] = {
+    "taken-valkey": (paths.CONFIGMAPS, {"data": {"theirs": "1"}}),
+    "taken": (paths.SERVICES, {"spec": {"ports": [{"port": 80}], "selector": {"a": "b"}}}),
+    "taken-auth": (paths.SECRETS, {"stringData": {"agent-token": "theirs"}}),
+}
+
+
+@pytest.mark.parametrize("child", FOREIGN)
+def test_a_foreign_object_with_our_childs_name_is_never_touched(served: Served, child: str) -> None:
+    cluster = served.cluster
+    resource, content = FOREIGN[child]
+    theirs = {"apiVersion": resource.api_version, "kind": resource.kind} | content
+    before = cluster.create(theirs | {"metadata": {"name": child}})
+    cluster.create(example("taken"))
+    conflict = cluster.wait_condition("taken", "Ready", "False", "NameConflict")
+    assert f"{resource.kind} {child} exists" in conflict["message"]
+    cluster.wait_condition("taken", "Stalled", "True", "NameConflict")
+    assert cluster.must_get(resource, child) == before
+    assert cluster.children("taken") == {}, "nothing is half made"
+    cluster.delete(resource, child)
+    cluster.patch(paths.KVSERVINGS, "taken", {"metadata": {"annotations": {"try": "again"}}})
+    cluster.settled("taken")
+    cluster.delete(paths.KVSERVINGS, "taken")
+    wait_for(lambda: not cluster.children("taken"), timeout=60, what="garbage collection")
+
+
+def test_the_apiserver_itself_refuses_what_the_schema_can_say(served: Served) -> None:
+    with pytest.raises(ApiError, match="HTTP 422"):
+        served.cluster.create(example("Not_A_Name"))
