@@ -72,7 +72,9 @@ class Admission:
 class EvictionPolicy(Protocol):
     """Chooses which idle slabs make room for a newcomer."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """As settings and metrics call it."""
 
     def cost(self, victims: Sequence[Candidate]) -> tuple[float, float]:
         """What losing all of these costs; the cheapest contiguous window goes."""

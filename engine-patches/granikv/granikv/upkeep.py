@@ -31,7 +31,11 @@ class Upkeep:
         self.moving: Relocation | None = None
 
     def run(self, now: float, max_slots: int) -> Moves:
-        """Spend at most `max_slots` copies; StepOpenError while a planned step is open."""
+        """Spend at most `max_slots` copies; StepOpenError while a planned step is open.
+
+        A promotion is one copy: a node longer than `max_slots` gets a step of its own (8,192
+        tokens are 0.7 ms over 32 layers on H200, once).
+        """
         memory = self.cache.memory
         if not memory.fence.idle:
             raise StepOpenError("upkeep while a planned step is open")
@@ -106,9 +110,9 @@ class Upkeep:
             self.cache.evict_until(fits, high - low, hot=False)
 
     def _promote_payers(self, now: float, max_slots: int) -> Moves:
-        moves = []
+        moves: list[Moves] = []
         for node in self._payers(now):
-            if node.length > max_slots:
+            if node.length > max_slots and moves:
                 continue
             promoted = self._promote(node, now)
             if promoted is not None:

@@ -1,0 +1,1 @@
+"""Measuring on a GPU: graph timing, decode steps of given shapes."""

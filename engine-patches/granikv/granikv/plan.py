@@ -1,0 +1,398 @@
+"""The step plan: which rows meet which keys, cut into equal pieces, as one block of int32.
+
+Pure numpy.  Running requests that share a HOT range form a class; sorted by their paths, the
+members of every class (nested ones too) are adjacent.  What no class covers is read through the
+slot table: closed ranges, and one open tail per request that grows as it decodes, so a plan stays
+valid until membership changes.  The block has fixed offsets for a given `PlanShape`, so a device
+buffer of that shape keeps captured graphs valid.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache, lru_cache
+from heapq import heappop, heappush
+from itertools import pairwise
+from math import inf, prod
+
+import numpy as np
+import numpy.typing as npt
+
+from granikv.errors import BadSizeError, OutOfSlotsError
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+
+class Path(StrEnum):
+    """How one class's prefix is computed."""
+
+    PAGED = "paged"  # as part of each request's own range
+    CASCADE = "cascade"  # grouped Triton level 0
+    CUDNN = "cudnn"  # one library call a class
+    DENSE = "dense"  # two matrix products and a softmax
+
+
+Span = tuple[int, int, int]
+"""A HOT range on a request's path: (position in the request, slab base, length)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """One request of the step: its HOT ranges in path order, and its present length."""
+
+    spans: tuple[Span, ...]
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grain:
+    """What a plan's cuts depend on, of the model's shape and of the GPU."""
+
+    kv_heads: int
+    group: int
+    slots: int = 264  # level-0 programs that run at once: two on each of 132 multiprocessors
+    rows: int = 64  # level-0 tile
+    keys: int = 64
+    range_programs: int = 528  # table programs worth having at once
+    min_range: int = 64  # shortest piece; longer than any tail block of keys
+    max_range: int = 2048
+    min_blocks: int = 4  # fewest key blocks that are worth a piece of their own
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.group <= 8 or self.kv_heads < 1:
+            raise BadSizeError(f"{self.kv_heads} KV heads with groups of {self.group}")
+
+    @property
+    def workers(self) -> int:
+        """Level-0 workers a KV head."""
+        return max(1, self.slots // self.kv_heads)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanShape:
+    """Capacities of the block."""
+
+    batch: int
+    workers: int
+    items: int = 4096
+    ranges: int = 4096
+    parts: int = 160
+
+    @cache  # noqa: B019  one entry a shape, and there are a handful of shapes
+    def offsets(self) -> dict[str, tuple[int, int, tuple[int, ...]]]:
+        """First element, size and shape of each array in the block; 32-byte aligned."""
+        arrays: dict[str, tuple[int, ...]] = {
+            "items": (self.items, 8),  # row0, row1, slab base, n0, n1, output row, -, -
+            "ranges": (self.ranges, 4),  # request, n0, n1 (-1: its length), output row
+            "parts": (self.batch, self.parts),  # output rows of a request's partials
+            "workers": (self.workers + 1,),
+            "order": (self.batch,),  # position -> request
+            "tails": (self.batch,),  # where the open tail begins
+            "part_count": (self.batch,),  # partials before the tail's
+            "counts": (8,),  # ranges with the tails, ranges without, level-0 items, rows
+        }
+        found, at = {}, 0
+        for name, shape in arrays.items():
+            size = prod(shape)
+            found[name] = (at, size, shape)
+            at += -(-size // 8) * 8
+        found["end"] = (at, 0, ())
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """Requests [first, last) of the plan's order share slab slots [base, base + length)."""
+
+    first: int
+    last: int
+    base: int
+    length: int
+    path: Path = Path.CASCADE
+
+    @property
+    def members(self) -> int:
+        """How many requests share it."""
+        return self.last - self.first
+
+
+@dataclass(slots=True)
+class External:
+    """A class whose partials another library computes, and the rows that wait for them."""
+
+    cls: Class
+    out_row: int
+    splits: int
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """One step's plan.  `block` is what goes to the device."""
+
+    shape: PlanShape
+    block: Int32
+    classes: list[Class]
+    external: list[External] = field(default_factory=list)
+    items: int = 0
+    workers: int = 0
+    ranges: int = 0
+    closed_ranges: int = 0
+    rows: int = 0
+    batch: int = 0
+    max_parts: int = 0  # of one request, the tail's included
+    max_range: int = 0  # positions in the longest range, tails as they are now
+
+    def view(self, name: str) -> Int32:
+        """One array of the block."""
+        at, size, shape = self.shape.offsets()[name]
+        return self.block[at : at + size].reshape(shape)
+
+
+Choose = Callable[[Class], Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Requests with one and the same HOT path, adjacent in the plan's order."""
+
+    spans: tuple[Span, ...]
+    members: list[int]
+
+
+def find_groups(requests: Sequence[Running]) -> list[Group]:
+    """Requests by path, sorted so that what shares a prefix of its path is adjacent."""
+    by_path: dict[tuple[Span, ...], list[int]] = {}
+    for index, request in enumerate(requests):
+        by_path.setdefault(request.spans, []).append(index)
+    paths = sorted(by_path, key=lambda spans: [base for _, base, _ in spans])
+    return [Group(spans, by_path[spans]) for spans in paths]
+
+
+def find_classes(groups: Sequence[Group]) -> list[Class]:
+    """Every HOT range with the positions that share it, shallow ones first."""
+    starts = [0]
+    for group in groups:
+        starts.append(starts[-1] + len(group.members))
+    classes: list[Class] = []
+    for level in range(max((len(g.spans) for g in groups), default=0)):
+        edges = [0] + [
+            i
+            for i in range(1, len(groups))
+            if groups[i].spans[: level + 1] != groups[i - 1].spans[: level + 1]
+        ]
+        for first, last in pairwise([*edges, len(groups)]):
+            spans = groups[first].spans
+            if len(spans) > level:
+                classes.append(Class(starts[first], starts[last], spans[level][1], spans[level][2]))
+    return classes
+
+
+def make_plan(
+    requests: Sequence[Running],
+    grain: Grain,
+    shape: PlanShape,
+    choose: Choose = lambda _: Path.CASCADE,
+    splits: Callable[[Class], int] = lambda _: 1,
+) -> StepPlan:
+    """Plan one step.  OutOfSlotsError when the block is too small for it."""
+    if not 0 < len(requests) <= shape.batch:
+        raise BadSizeError(f"{len(requests)} requests in a plan for {shape.batch}")
+    groups = find_groups(requests)
+    classes = find_classes(groups)
+    classes = [Class(c.first, c.last, c.base, c.length, choose(c)) for c in classes]
+    plan = StepPlan(shape, np.zeros(shape.offsets()["end"][0], np.int32), classes)
+    plan.batch = len(requests)
+    builder = _Builder(plan, grain, np.array([i for g in groups for i in g.members]))
+    builder.level0([c for c in classes if c.path is Path.CASCADE])
+    for cls in classes:
+        if cls.path in (Path.CUDNN, Path.DENSE):
+            builder.external(cls, splits(cls) if cls.path is Path.CUDNN else 1)
+    covered = {c.base for c in classes if c.path is not Path.PAGED}
+    builder.ranges(groups, covered, np.array([r.length for r in requests]))
+    builder.write_parts()
+    return plan
+
+
+@lru_cache(maxsize=4096)
+def choose_splits(
+    jobs: tuple[tuple[int, int], ...], workers: int, min_blocks: int
+) -> tuple[int, ...]:
+    """Into how many pieces each class's keys are cut; `jobs` are (row tiles, key blocks).
+
+    Time is counted in key blocks of one worker.  A piece costs about 3 of them to begin and end,
+    and each further split about one per 1,024 rows in the merge (both measured on H200).
+    """
+    if not jobs:
+        return ()
+    best: tuple[float, tuple[int, ...]] = (inf, ())
+    longest = max(blocks for _, blocks in jobs)
+    total = sum(tiles * blocks for tiles, blocks in jobs)
+    rows = sum(tiles for tiles, _ in jobs) / 16.0
+    for cut in range(1, min(2 * workers, max(1, longest // min_blocks)) + 1):
+        size = -(-longest // cut)
+        splits = tuple(-(-blocks // size) for _, blocks in jobs)
+        lengths = [-(-b // s) for (_, b), s in zip(jobs, splits, strict=True)]
+        count = sum(tiles * s for (tiles, _), s in zip(jobs, splits, strict=True))
+        waves = -(-count // workers)
+        if min(lengths) * 5 >= max(lengths) * 4:
+            span = float(waves * max(lengths))
+        else:  # longest first fills the gaps that short pieces can fill
+            span = max(float(max(lengths)), total / workers + 0.4 * total / count)
+        cost = span + 3.0 * waves + rows * max(splits)
+        if cost < best[0]:
+            best = (cost, splits)
+    return best[1]
+
+
+def deal(lengths: Sequence[int], workers: int) -> list[list[int]]:
+    """Pieces to workers: longest first, each to whoever is free first, neighbours together."""
+    hands: list[list[int]] = [[] for _ in range(workers)]
+    free = [(0, worker) for worker in range(workers)]
+    for piece in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        busy, worker = heappop(free)
+        hands[worker].append(piece)
+        heappush(free, (busy + lengths[piece] + 192, worker))
+    return hands
+
+
+class _Builder:
+    """Fills one plan; rows are numbered in the order in which partials are made."""
+
+    def __init__(self, plan: StepPlan, grain: Grain, order: Int64) -> None:
+        self.plan, self.grain, self.order = plan, grain, order
+        self.owners: list[Int64] = []  # request of each partial
+        self.rows: list[Int64] = []  # and its first output row
+        self.next_row = 0
+        plan.view("order")[: len(order)] = order
+
+    def level0(self, classes: Sequence[Class]) -> None:
+        """Cut every class's keys into equal pieces and deal the pieces out to the workers.
+
+        All row tiles of a class are cut at the same keys and such pieces are dealt out side by
+        side, so that they read one range of the slab together.  (One line of work cut at equal
+        distances balances better and was measured 13 % slower: every worker then starts
+        somewhere else in the slab, and all of it comes from memory at once.)
+        """
+        grain = self.grain
+        step = grain.rows // grain.group * grain.group  # a request's heads stay in one tile
+        classes = sorted(classes, key=lambda c: -c.length)
+        jobs = tuple(
+            (-(-c.members * grain.group // step), -(-c.length // grain.keys)) for c in classes
+        )
+        splits = choose_splits(jobs, grain.workers, grain.min_blocks)
+        pieces: list[tuple[int, int, int, int, int]] = []
+        for cls, (tiles, blocks), split in zip(classes, jobs, splits, strict=True):
+            first, last = cls.first * grain.group, cls.last * grain.group
+            rows = [(r, min(r + step, last)) for r in range(first, first + tiles * step, step)]
+            for s in range(split):
+                n0 = s * blocks // split * grain.keys
+                n1 = min((s + 1) * blocks // split * grain.keys, cls.length)
+                pieces += [(row0, row1, cls.base, n0, n1) for row0, row1 in rows]
+        hands = deal([p[4] - p[3] for p in pieces], grain.workers)
+        count = len(pieces)
+        if count > self.plan.shape.items or grain.workers > self.plan.shape.workers:
+            raise OutOfSlotsError(f"{count} items, {grain.workers} workers: plan too small")
+        if count:
+            items = self.plan.view("items")[:count]
+            items[:, :5] = [pieces[i] for hand in hands for i in hand]
+            items[:, 5] = self._tile_rows(*items[:, :2].T.astype(np.int64))
+        view = self.plan.view("workers")
+        view[1 : grain.workers + 1] = np.cumsum([len(hand) for hand in hands])
+        view[grain.workers + 1 :] = count
+        self.plan.items, self.plan.workers = count, grain.workers
+
+    def external(self, cls: Class, splits: int) -> None:
+        """Rows for a class that a library call computes, split over keys."""
+        group = self.grain.group
+        first = self._tile_rows(
+            np.full(splits, cls.first * group), np.full(splits, cls.last * group)
+        )
+        self.plan.external.append(External(cls, int(first[0]), splits))
+
+    def ranges(self, groups: Sequence[Group], covered: set[int], lengths: Int64) -> None:
+        """Everything that no class covers: closed ranges first, then the open tails."""
+        plan, grain = self.plan, self.grain
+        who, start, end = [], [], []
+        open_from = np.zeros(len(lengths), np.int64)
+        for group in groups:
+            holes, tail = _holes(group.spans, covered)
+            open_from[group.members] = tail
+            for low, high in holes:
+                who += group.members
+                start += [low] * len(group.members)
+                end += [high] * len(group.members)
+        work = int((lengths - open_from).sum()) + sum(end) - sum(start)
+        share = -(-work * grain.kv_heads // grain.range_programs)
+        piece = min(max(-(-share // 64) * 64, grain.min_range), grain.max_range)
+        tails = open_from + np.maximum(0, (lengths - open_from - 1) // piece) * piece
+        everyone = np.arange(len(lengths))
+        closed = _cut(
+            np.concatenate([np.array(who, np.int64), everyone]),
+            np.concatenate([np.array(start, np.int64), open_from]),
+            np.concatenate([np.array(end, np.int64), tails]),
+            piece,
+        )
+        closed = closed[np.argsort(closed[:, 1] - closed[:, 2], kind="stable")]
+        count = len(closed) + len(lengths)
+        if count > plan.shape.ranges:
+            raise OutOfSlotsError(f"{count} ranges in a plan for {plan.shape.ranges}")
+        view = plan.view("ranges")[:count]
+        view[: len(closed), :3] = closed
+        view[len(closed) :, 0] = everyone
+        view[len(closed) :, 1] = tails
+        view[len(closed) :, 2] = -1
+        view[:, 3] = self.next_row + np.arange(count) * grain.group
+        self.owners.append(view[:, 0].astype(np.int64))
+        self.rows.append(view[:, 3].astype(np.int64))
+        self.next_row += count * grain.group
+        plan.view("tails")[: len(tails)] = tails
+        plan.ranges, plan.closed_ranges, plan.rows = count, len(closed), self.next_row
+        longest = (closed[:, 2] - closed[:, 1]).max(initial=0)
+        plan.max_range = int(max(longest, (lengths - tails).max()))
+        plan.view("counts")[:4] = (count, len(closed), plan.items, self.next_row)
+
+    def write_parts(self) -> None:
+        """Give each request the list of its partials; the tail's, made last, comes last."""
+        owner, row = np.concatenate(self.owners), np.concatenate(self.rows)
+        by_owner = np.argsort(owner, kind="stable")
+        owner, row = owner[by_owner], row[by_owner]
+        count = np.bincount(owner, minlength=self.plan.batch)
+        if count.max() > self.plan.shape.parts:
+            raise OutOfSlotsError(f"{count.max()} partials of one request: plan too small")
+        self.plan.max_parts = int(count.max())
+        nth = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        self.plan.view("parts")[owner, nth] = row
+        self.plan.view("part_count")[: self.plan.batch] = count - 1
+
+    def _tile_rows(self, row0: Int64, row1: Int64) -> Int64:
+        """Output rows for tiles [row0, row1), noted as partials of the requests in them."""
+        group = self.grain.group
+        size = (row1 - row0).astype(np.int64)
+        first = self.next_row + np.cumsum(size) - size
+        members = size // group
+        nth = np.arange(int(members.sum())) - np.repeat(np.cumsum(members) - members, members)
+        self.owners.append(self.order[np.repeat(row0 // group, members) + nth])
+        self.rows.append(np.repeat(first, members) + nth * group)
+        self.next_row += int(size.sum())
+        return first
+
+
+def _holes(spans: Sequence[Span], covered: set[int]) -> tuple[list[tuple[int, int]], int]:
+    """Closed ranges of a path that no class covers, and where its open rest begins."""
+    holes, at = [], 0
+    for position, base, length in spans:
+        if base in covered:
+            if position > at:
+                holes.append((at, position))
+            at = position + length
+    return holes, at
+
+
+def _cut(who: Int64, start: Int64, end: Int64, piece: int) -> Int64:
+    """Rows (request, n0, n1) of at most `piece` keys."""
+    count = -(-(end - start) // piece)
+    nth = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    low = np.repeat(start, count) + nth * piece
+    high = np.minimum(low + piece, np.repeat(end, count))
+    return np.stack([np.repeat(who, count), low, high], axis=1)

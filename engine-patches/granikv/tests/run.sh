@@ -1,0 +1,35 @@
+#!/bin/sh
+# Tests of this package.  `run.sh` runs the pure ones with the interpreter at hand (numpy, pytest
+# and hypothesis needed); `run.sh kernels` runs those of the kernels on the CPU, in an environment
+# that it makes once under the cache folder: the CUDA build of torch, loaded without CUDA.
+set -eu
+here=$(cd "$(dirname "$0")/.." && pwd)
+cd "$here"
+case "${1:-pure}" in
+pure)
+    shift $(($# > 0 ? 1 : 0))
+    exec "${PYTHON:-python3}" -m pytest -q --ignore tests/test_kernels.py "$@"
+    ;;
+kernels)
+    shift
+    cache=${KVSERVING_CACHE:-$HOME/.cache/kvserving}/granikv
+    python=$cache/venv/bin/python
+    pins="$here/tests/requirements-kernels.txt"
+    if ! cmp -s "$pins" "$cache/pins" 2>/dev/null; then
+        rm -rf "$cache" && mkdir -p "$cache"
+        uv venv -q --python 3.11 "$cache/venv"
+        # --no-deps: the CUDA wheels that torch names are 3 GB and never used here
+        uv pip install -q --python "$python" --no-deps -r "$pins"
+        site=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+        "$python" "$here/tests/cuda_stub.py" "$site/torch/lib"
+        cp "$pins" "$cache/pins"
+    fi
+    site=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+    export LD_LIBRARY_PATH="$site/torch/lib" TRITON_INTERPRET=1
+    exec "$python" -m pytest -q tests/test_kernels.py "$@"
+    ;;
+*)
+    echo "usage: run.sh [pure|kernels] [pytest arguments]" >&2
+    exit 2
+    ;;
+esac
