@@ -1,0 +1,88 @@
+"""Numbers of the pools by name: for Prometheus, and for the control contract's counters.
+
+`collect` reads plain integers, in the engine's thread between steps; `render` turns a finished
+collection into Prometheus text, in any thread.  No client library is needed for that.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from granikv.cache import PrefixCache
+from granikv.dispatch import Dispatcher
+from granikv.resize import FpController
+from granikv.slots import SlotState
+
+HELP = {
+    "granikv_slots": "Slots in each state.",
+    "granikv_hot_percent": "HOT share of all slots.",
+    "granikv_hot_largest_free_slots": "Longest free run that a slab could take.",
+    "granikv_hot_fragmentation_ratio": "1 - longest free run / free slots of HOT.",
+    "granikv_lent_slots": "HOT slots on loan to COLD.",
+    "granikv_dispatch_steps_total": "Classes computed, by way.",
+    "granikv_dispatch_regret_microseconds_total": "Chosen way minus the table's best, a layer.",
+}
+COUNTER_HELP = {
+    "cache": "Prefix cache: ",
+    "memory": "Slot allocation: ",
+    "resize": "Changes of the HOT share: ",
+}
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def collect(
+    cache: PrefixCache, fp: FpController | None = None, dispatcher: Dispatcher | None = None
+) -> Samples:
+    """Every sample as (name, labels) -> value."""
+    memory = cache.memory
+    samples: Samples = {
+        ("granikv_slots", (("state", state.name.lower()),)): float(memory.space.count(state))
+        for state in SlotState
+    }
+    total = memory.space.total
+    samples |= {
+        ("granikv_hot_percent", ()): 100.0 * memory.hot.size / total,
+        ("granikv_hot_largest_free_slots", ()): float(memory.hot.largest_free()),
+        ("granikv_hot_fragmentation_ratio", ()): memory.hot.fragmentation(),
+        ("granikv_lent_slots", ()): float(memory.lent),
+    }
+    groups: dict[str, Any] = {"cache": cache.counters, "memory": memory.counters}
+    if fp is not None:
+        groups["resize"] = fp.counters
+    for group, counters in groups.items():
+        for name, value in asdict(counters).items():
+            samples[f"granikv_{group}_{name}_total", ()] = float(value)
+    if dispatcher is not None:
+        for way, count in dispatcher.steps.items():
+            samples["granikv_dispatch_steps_total", (("way", way.value),)] = float(count)
+        samples["granikv_dispatch_regret_microseconds_total", ()] = dispatcher.regret_us
+    return samples
+
+
+def flat(samples: Mapping[tuple[str, tuple[tuple[str, str], ...]], float]) -> dict[str, float]:
+    """One name a sample, for the control contract: granikv_slots_hot_free and so on."""
+    return {
+        "_".join([name.removesuffix("_total"), *(v.replace(".", "_") for _, v in labels)]): value
+        for (name, labels), value in samples.items()
+    }
+
+
+def render(samples: Mapping[tuple[str, tuple[tuple[str, str], ...]], float]) -> bytes:
+    """Prometheus text format 0.0.4."""
+    lines: list[str] = []
+    seen = set()
+    for (name, labels), value in sorted(samples.items()):
+        if name not in seen:
+            seen.add(name)
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += [f"# HELP {name} {_help(name)}", f"# TYPE {name} {kind}"]
+        inside = ",".join(f'{key}="{text}"' for key, text in labels)
+        lines.append(f"{name}{{{inside}}} {value:.10g}" if inside else f"{name} {value:.10g}")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _help(name: str) -> str:
+    if name in HELP:
+        return HELP[name]
+    group, _, what = name.removeprefix("granikv_").removesuffix("_total").partition("_")
+    return COUNTER_HELP[group] + what.replace("_", " ") + "."
