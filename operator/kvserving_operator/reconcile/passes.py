@@ -17,7 +17,7 @@ from kvserving_operator.kube import errors, paths
 from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.paths import Key, Resource, resource_of
 from kvserving_operator.observe.gather import Observed, gather
-from kvserving_operator.observe.health import RoleHealth, read_workload
+from kvserving_operator.observe.health import RoleHealth
 from kvserving_operator.plan import build
 from kvserving_operator.plan.model import (
     Defaults,
@@ -26,10 +26,11 @@ from kvserving_operator.plan.model import (
     Plan,
     Refusal,
 )
-from kvserving_operator.plan.naming import Names, child_names
+from kvserving_operator.plan.naming import child_names
 from kvserving_operator.reconcile.auth import auth_from
 from kvserving_operator.reconcile.children import Applied, Children, Comparison
 from kvserving_operator.reconcile.replacement import replace_outdated
+from kvserving_operator.reconcile.roles import healths_of
 from kvserving_operator.render import render
 from kvserving_operator.status import (
     Event,
@@ -105,7 +106,7 @@ class Reconciler:
         _raise_if_unreachable(observed.unreadable)
         planned = _plan(live, self._defaults)
         outcome = await self._act(live, planned, observed)
-        healths = _healths(planned, outcome.observed, child_names(key.name))
+        healths = healths_of(planned, outcome.observed, child_names(key.name))
         if isinstance(planned, Plan) and not outcome.applied.troubles and not planned.suspended:
             await replace_outdated(self._client, key, planned, healths, uid=uid)
         return await self._report(key, live, planned, outcome, healths)
@@ -250,43 +251,6 @@ def _updated(observed: Observed, written: Iterable[Manifest]) -> Observed:
         name = manifest["metadata"]["name"]
         siblings[:] = [m for m in siblings if m["metadata"]["name"] != name] + [manifest]
     return replace(observed, children={kind: tuple(ms) for kind, ms in children.items()})
-
-
-def _healths(
-    planned: Plan | Refusal, observed: Observed, names: Names
-) -> dict[Role, RoleHealth | None]:
-    """Health of the roles that are wanted or, when nobody knows what is wanted, that exist."""
-    workloads = (
-        (Role.PREFILL, paths.STATEFULSETS, names.prefill),
-        (Role.DECODE, paths.STATEFULSETS, names.decode),
-        (Role.VALKEY, paths.STATEFULSETS, names.valkey),
-        (Role.ROUTER, paths.DEPLOYMENTS, names.router),
-    )
-    wanted = _wanted(planned) if isinstance(planned, Plan) else None
-    healths: dict[Role, RoleHealth | None] = {}
-    for role, resource, name in workloads:
-        workload = observed.child(resource, name)
-        if (workload is None) if wanted is None else (role not in wanted):
-            continue
-        if resource in observed.unreadable or paths.PODS in observed.unreadable:
-            healths[role] = None
-            continue
-        healths[role] = read_workload(
-            workload,
-            observed.pods_of(role.value),
-            label=f"{resource.kind} {name}",
-            desired=None if wanted is None else wanted[role],
-        )
-    return healths
-
-
-def _wanted(plan: Plan) -> dict[Role, int]:
-    wanted = {role.role: role.replicas for role in plan.roles}
-    if plan.tier is not None:
-        wanted[Role.VALKEY] = plan.tier.instances
-    if plan.router is not None:
-        wanted[Role.ROUTER] = plan.router.replicas
-    return wanted
 
 
 def _stored_status(live: Manifest) -> KVServingStatus:
