@@ -1,7 +1,8 @@
 """Processes of our built images without a cluster: `buildah run` in a chroot, host network.
 
 For the proofs beside this file. Needs root and images built by `python -m cluster build`. What a
-container leaves running is found by a mark in its environment and ended by process id.
+container leaves running is found by its mount namespaces, which nothing else shares, and ended by
+process id. (Not by a mark in the environment: Valkey and vLLM write their titles over it.)
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from pathlib import Path
 
 from cluster import buildah, imagefiles
 
-MARK = "KVSERVING_PROOF"
 FILES = "/mnt/proof"
 
 
@@ -34,6 +34,7 @@ class Container:
         self._files.mkdir()
         self._files.chmod(0o755)
         self._process: subprocess.Popen[bytes] | None = None
+        self._spaces: set[str] = set()
 
     def write(self, name: str, text: str) -> str:
         """Makes a file that everybody can read; returns its path in the container."""
@@ -44,8 +45,7 @@ class Container:
 
     def start(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         """Starts the command in the background; its output goes to the log."""
-        marked = {MARK: self.name, **(env or {})}
-        flags = [f"--env={key}={value}" for key, value in marked.items()]
+        flags = [f"--env={key}={value}" for key, value in (env or {}).items()]
         flags.append(f"--volume={self._files}:{FILES}:ro")
         line = buildah.command("run", "--isolation=chroot", *flags, self.name, "--", *command)
         with self._log.open("wb") as log:
@@ -69,13 +69,14 @@ class Container:
         return self._process is not None and self._process.poll() is None
 
     def processes(self) -> list[int]:
-        """Every process of this container."""
-        found, mark = [], f"{MARK}={self.name}".encode()
-        for entry in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-        return found
+        """Every process of this container, buildah's own among them."""
+        if self._process is None:
+            return []
+        spaces = {pid: _mount_namespace(pid) for pid in _all_processes()}
+        # Each run begins a session and, by `unshare`, a namespace; buildah adds one inside it.
+        session = [pid for pid in spaces if _session(pid) == self._process.pid]
+        self._spaces |= {spaces[pid] for pid in session} - {_mount_namespace(os.getpid()), ""}
+        return [pid for pid, space in spaces.items() if space in self._spaces]
 
     def stop(self) -> None:
         """Ends everything that runs in the container."""
@@ -90,6 +91,24 @@ class Container:
         """Ends everything that runs in the container, and deletes it."""
         self.stop()
         buildah.output("rm", self.name)
+
+
+def _all_processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+
+
+def _mount_namespace(pid: int) -> str:
+    try:
+        return str(Path(f"/proc/{pid}/ns/mnt").readlink())
+    except OSError:  # it has ended, or is not ours to see
+        return ""
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
 
 
 def wait_for(condition: Callable[[], bool], what: str, seconds: float) -> None:

@@ -39,7 +39,7 @@ def container() -> Iterator[str]:
 def run(container: str, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Runs a command as root in the container, with the repository at /mnt."""
     variables = {
-        "PATH": "/tmp/uv/bin:/opt/kvserving/venv/bin:/usr/bin:/bin",
+        "PATH": "/opt/kvserving/venv/bin:/tmp/uv/bin:/usr/bin:/bin",
         "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",
         "PIP_CERT": "/etc/ssl/certs/ca-certificates.crt",
         "UV_OVERRIDE": "/mnt/images/engine-cpu/overrides.txt",
