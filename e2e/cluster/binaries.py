@@ -172,7 +172,8 @@ def _compile(program: Program, go: Go, work: Path, log: Path) -> None:
         )
     if done.returncode:
         lines = [line for line in log.read_text().splitlines() if "downloading" not in line]
-        raise ClusterError(f"{program.name}: {(lines or ['go failed'])[-1]} (log: {log})")
+        reason = lines[-1] if lines else f"go ended with status {done.returncode}"
+        raise ClusterError(f"{program.name}: {reason} (log: {log})")
 
 
 def _prune(program: Program) -> None:

@@ -19,6 +19,7 @@ from cluster import (
     cgroups,
     cleanup,
     containerd,
+    kwokconfig,
     network,
     nodeconfig,
     pki,
@@ -116,7 +117,12 @@ class Node:
         self._register(kubelet_is_new=nodeconfig.KUBELET in started)
         started += self._start(nodeconfig.ROUTER, nodeconfig.router(layout))
         if nodeconfig.KWOK in self._extras:
-            started += self._start(nodeconfig.KWOK, nodeconfig.kwok(layout))
+            started += self._start(
+                nodeconfig.KWOK,
+                nodeconfig.kwok(layout, self.paths),
+                file="kwok.yaml",
+                config=kwokconfig.stages(),
+            )
         return started
 
     def _begin(self) -> bool:

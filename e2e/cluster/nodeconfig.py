@@ -183,11 +183,12 @@ def router(layout: Layout) -> list[str]:
     ]
 
 
-def kwok(layout: Layout) -> list[str]:
+def kwok(layout: Layout, paths: NodePaths) -> list[str]:
     """kwok, which plays the kubelet of nodes that carry its annotation, and only of those."""
     return [
         str(layout.programs["kwok"]),
         f"--kubeconfig={layout.pki.kubeconfig(pki.KWOK)}",
+        f"--config={paths.config / 'kwok.yaml'}",
         "--manage-all-nodes=false",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
         "--node-lease-duration-seconds=40",

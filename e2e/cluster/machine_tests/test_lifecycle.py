@@ -215,6 +215,22 @@ def test_images_are_loaded_once_and_stay(tool: Tool, tmp_path: Path) -> None:
     assert "there already" in tool.run("load-image", str(folder))
 
 
+@pytest.mark.usefixtures("clean")
+def test_kwok_plays_nodes_when_asked(tool: Tool, tmp_path: Path) -> None:
+    tool.run("up", "--with", "kwok")
+    assert "already up" in tool.run("up")  # it stays, without being asked for again
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "fake"}}
+    node["metadata"] |= {"annotations": {"kwok.x-k8s.io/node": "fake"}}  # type: ignore[operator]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "simulated"}}
+    pod["spec"] = {"nodeName": "fake", "containers": [{"name": "c", "image": "none"}]}
+    for name, manifest in (("node", node), ("pod", pod)):
+        file = tmp_path / f"{name}.json"
+        file.write_text(json.dumps(manifest))
+        tool.kubectl("create", "-f", str(file))
+    tool.kubectl("wait", "--for=condition=Ready", "node/fake", "pod/simulated", "--timeout=60s")
+    tool.kubectl("delete", "pod/simulated", "--timeout=30s")
+
+
 def write_docker_archive(target: Path, name: str) -> None:
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
