@@ -25,7 +25,7 @@ fix: env ## Format and auto-fix
 check: env ## The gate: generators clean, format, lint, types, layers, unit tests
 	@hack/check.sh
 
-test: ## Everything CI runs: check, component, engine patches, images, chart, e2e on the embedded cluster
+test: ## Everything CI runs: gate, component, agent, chart, images, engines, patches, e2e
 	@hack/test.sh
 
 demo: ## The product on an embedded cluster: one object to a real completion, and what it says of itself

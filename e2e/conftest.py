@@ -44,9 +44,9 @@ class Serving:
         )
 
 
-def example(name: str, **metadata: Any) -> Object:
+def example(example_name: str, /, **metadata: Any) -> Object:
     """An object of examples/, renamed when asked."""
-    loaded: Object = yaml.safe_load((REPO / "examples" / f"{name}.yaml").read_text())
+    loaded: Object = yaml.safe_load((REPO / "examples" / f"{example_name}.yaml").read_text())
     loaded["metadata"] |= metadata
     return loaded
 

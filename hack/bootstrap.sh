@@ -23,8 +23,9 @@ python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     die "python3 is $(python3 -V 2>&1), KVServing needs 3.11 or newer"
 
 if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
-    [ "${1:-}" = --install ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
+    if [ "${1:-}" != --install ] || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
         die "Python's venv module is missing: apt-get install python3-venv"
+    fi
     echo "==> apt-get install python3-venv"
     apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
 fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The gate. Every step runs even if an earlier one failed; the exit status is the worst. No network, no root, no cluster.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 export PATH=$PWD/.venv/bin:$PATH
 failed=()
 

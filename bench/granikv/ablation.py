@@ -6,7 +6,6 @@ of keys comes from differs, so the ratio of the two times is what contiguous sto
 
 import triton
 import triton.language as tl
-
 from granikv.kernels import launch
 from granikv.kernels.attention import attend
 from granikv.measure.cases import Call, Case

@@ -16,10 +16,9 @@ import ablation
 import numpy as np
 import torch
 import triton
-
 from granikv.backends import Mode
 from granikv.calibrate import MEMBERS, SUFFIX, WAYS, calibrate, measure_cell
-from granikv.dispatch import PAGED_WAYS, CostTable, Dispatcher, Way
+from granikv.dispatch import PAGED_WAYS, CostTable, Dispatcher
 from granikv.external import cudnn_level0, dense_level0
 from granikv.kernels import launch
 from granikv.measure.cases import Case, Pool

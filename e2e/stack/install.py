@@ -28,6 +28,8 @@ def image(name: str) -> str:
 class Testbed:
     """A running cluster with the images loaded: where its programs and its kubeconfig are."""
 
+    __test__ = False  # for pytest: no test class
+
     kubectl: Kubectl
     helm: str
 
