@@ -32,10 +32,11 @@ from kvserving_operator.kube import paths
 from kvserving_operator.kube.paths import Resource
 from kvserving_operator.kube.permissions import Scope, rules
 
+from .apiserver import Server
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 GROUP = "kvserving-operators"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WORKLOADS = (paths.STATEFULSETS, paths.DEPLOYMENTS)
 
 Object = dict[str, Any]
@@ -167,8 +168,7 @@ def wait_for(
 
 def install(plane: ControlPlane) -> None:
     """CRD, and a ClusterRole with exactly the declared permissions for the operators' group."""
-    crd = yaml.safe_load((REPOSITORY / "crds" / "kvserving.io_kvservings.yaml").read_text())
-    plane.api.create(CRDS, crd)
+    Server(Path(plane.kubeconfig)).install_crd()
     name = {"name": GROUP}
     plane.api.create(
         f"{RBAC}/clusterroles",
@@ -182,13 +182,6 @@ def install(plane: ControlPlane) -> None:
             "subjects": [{"apiGroup": RBAC.split("/")[2], "kind": "Group", "name": GROUP}],
         },
     )
-    path = f"{CRDS}/{crd['metadata']['name']}"
-
-    def established() -> bool:
-        conditions = plane.api.get(path).get("status", {}).get("conditions", [])
-        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
-
-    wait_for(established, what="the CRD")
 
 
 def user_kubeconfig(cluster: Cluster, name: str) -> Path:
