@@ -11,7 +11,7 @@ venv=$(cd "$1" && pwd)
 shift
 cd "$(dirname "$0")/.."
 export LMCACHE_TRACK_USAGE=false PYTHONDONTWRITEBYTECODE=1
-if [ $# -eq 0 ]; then
-    set -- tests/real
-fi
+case "${1:-}" in
+"" | -*) set -- tests/real "$@" ;;
+esac
 exec "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@"

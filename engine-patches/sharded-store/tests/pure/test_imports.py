@@ -9,6 +9,7 @@ MODULES = [
     "bypass",
     "control",
     "control_http",
+    "exchange",
     "grouping",
     "keys",
     "lookup",
@@ -16,6 +17,7 @@ MODULES = [
     "ownership",
     "policy",
     "resp.instance",
+    "store",
     "versions",
 ]
 

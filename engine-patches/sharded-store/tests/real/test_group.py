@@ -1,0 +1,194 @@
+"""W real ranks with real LMCache engines: what they store, look up, load, and agree on."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from .engines import CHUNK, Engine
+from .servers import Server, free_port, until
+
+CHUNK_BYTES = 2 * CHUNK * 32 * 2
+COUNT = 20 * CHUNK + 5
+"""Tokens of a prompt: 20 chunks and a rest that is never stored."""
+
+
+def _free_decade() -> int:
+    """A port that ends in 0 and is free with the nine after it."""
+    while True:
+        base = free_port() // 10 * 10
+        try:
+            for number in range(10):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", base + number))
+        except OSError:
+            continue
+        return base
+
+
+@pytest.fixture
+def servers(world: int) -> Iterator[list[Server]]:
+    """One instance per rank; ``{ordinal}`` in the URL is the last digit of its port."""
+    base = _free_decade()
+    started = [Server(port=base + rank) for rank in range(world)]
+    for server in started:
+        server.start()
+    yield started
+    for server in started:
+        server.kill()
+
+
+def options(servers: list[Server], **extra: object) -> dict[str, object]:
+    small = {"kvserving.exchange_bytes": 2 * len(servers) * 2 * CHUNK_BYTES}
+    return {
+        "url": f"resp://127.0.0.1:{servers[0].port // 10}{{ordinal}}",
+        "extra": small | extra,
+    }
+
+
+def whole(count: int) -> int:
+    return count // CHUNK * CHUNK
+
+
+@pytest.mark.parametrize("world", [2, 4, 8])
+def test_each_rank_stores_its_share_and_fresh_processes_load_all_of_it(
+    world: int, servers: list[Server]
+) -> None:
+    engine = Engine(world, **options(servers))
+    try:
+        engine.all("store", 1, COUNT)
+        stored = engine.all("stored")
+        assert sum(stored) == 20 * CHUNK_BYTES
+        assert all(abs(share - 20 * CHUNK_BYTES / world) <= CHUNK_BYTES for share in stored)
+        assert min(engine.all("lookup", 1, COUNT)) == whole(COUNT)
+    finally:
+        engine.kill()
+    fresh = Engine(world, **options(servers))
+    try:
+        assert min(fresh.all("prefetch", "a", 1, COUNT)) == whole(COUNT)
+        assert fresh.prefix(fresh.all("retrieve", "a", 1, COUNT)) == whole(COUNT)
+        # From memory now, with the first chunks computed already, and a prompt nobody stored.
+        assert fresh.prefix(fresh.all("retrieve", None, 1, COUNT, 3 * CHUNK)) == 17 * CHUNK
+        assert fresh.prefix(fresh.all("retrieve", None, 2, COUNT)) == 0
+        assert fresh.all("held") == [0] * world
+        assert max(fresh.all("close")) < 5.0
+    finally:
+        fresh.kill()
+
+
+@pytest.mark.parametrize("world", [4])
+def test_random_failures_are_an_agreed_shorter_prefix_and_never_a_hang(
+    world: int, servers: list[Server]
+) -> None:
+    chance = random.Random(6)
+    engine = Engine(world, **options(servers))
+    try:
+        engine.all("store", 1, COUNT)
+        engine.all("stored")
+        for number in range(50):
+            kind = chance.choice(["none", "evict", "length", "dead", "stage", "write", "mismatch"])
+            victim, chunk = chance.randrange(world), chance.randrange(20)
+            engine.all("forget_local")
+            key = engine.one(0, "key", 1, chunk)
+            expected = 20
+            if kind == "evict":
+                servers[chunk % world].ask(b"DEL", key)
+                expected = chunk
+            elif kind == "length":
+                servers[chunk % world].ask(b"SET", key, b"short")
+                expected = chunk
+            elif kind == "dead":
+                servers[victim].kill()
+                expected = victim
+            elif kind in {"stage", "write", "mismatch"}:
+                engine.one(victim, "fault", kind)
+                expected = {"stage": victim, "write": 0, "mismatch": 0}[kind]
+            began = time.monotonic()
+            found = engine.prefix(engine.all("retrieve", None, 1, COUNT))
+            assert time.monotonic() - began < 10.0, kind
+            assert found == expected * CHUNK, (number, kind, victim, chunk)
+            assert engine.all("held") == [0] * world, kind
+            if kind == "dead":
+                servers[victim].start()
+            if kind in {"evict", "length", "dead"}:
+                if kind == "length":
+                    servers[chunk % world].ask(b"DEL", key)
+                _heal(engine)
+    finally:
+        engine.kill()
+
+
+def _heal(engine: Engine) -> None:
+    """Store again until every chunk is there: a breaker may still be open."""
+
+    def healed() -> bool:
+        engine.all("forget_local")
+        engine.all("store", 1, COUNT)
+        engine.all("stored")
+        engine.all("forget_local")
+        return min(engine.all("lookup", 1, COUNT)) == whole(COUNT)
+
+    until(healed, 30.0)
+
+
+@pytest.mark.parametrize("world", [2])
+def test_ranks_with_heads_of_their_own_keep_them_apart_and_agree(
+    world: int, servers: list[Server]
+) -> None:
+    engine = Engine(world, mla=False, **options(servers))
+    try:
+        engine.all("store", 1, COUNT)
+        assert engine.all("stored") == [20 * 2 * CHUNK_BYTES] * world
+        engine.all("forget_local")
+        assert engine.prefix(engine.all("retrieve", None, 1, COUNT)) == whole(COUNT)
+        engine.all("forget_local")
+        servers[1].ask(b"DEL", engine.one(1, "key", 1, 7))
+        assert engine.prefix(engine.all("retrieve", None, 1, COUNT)) == 7 * CHUNK
+    finally:
+        engine.kill()
+
+
+@pytest.mark.parametrize("world", [2])
+def test_aborts_and_shutdown_give_all_memory_back_without_traffic(
+    world: int, servers: list[Server]
+) -> None:
+    chance = random.Random(7)
+    engine = Engine(world, **options(servers))
+    try:
+        engine.all("store", 1, COUNT)
+        engine.all("stored")
+        for number in range(100):
+            engine.all("forget_local")
+            engine.all("abort", f"r{number}", 1, COUNT, early=chance.random() < 0.7)
+        until(lambda: engine.all("held") == [0] * world)
+        engine.all("forget_local")
+        assert min(engine.all("prefetch", "b", 1, COUNT)) == whole(COUNT)
+        assert max(engine.all("close")) < 5.0
+    finally:
+        engine.kill()
+
+
+@pytest.mark.parametrize("world", [2])
+def test_another_identity_never_hits(world: int, servers: list[Server]) -> None:
+    base = options(servers)
+    engine = Engine(world, **base)
+    engine.all("store", 1, COUNT)
+    engine.all("stored")
+    engine.kill()
+    for change in (
+        {"model": "n"},
+        {"chunk": 2 * CHUNK},
+        {"dtype": "float16"},
+        options(servers, **{"kvserving.revision": "r2"}),
+        options(servers, **{"kvserving.tier_epoch": "e2"}),
+    ):
+        other = Engine(world, **(base | change))
+        try:
+            assert min(other.all("lookup", 1, COUNT)) == 0, change
+            assert min(other.all("prefetch", "a", 1, COUNT)) == 0, change
+        finally:
+            other.kill()
