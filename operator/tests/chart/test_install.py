@@ -23,7 +23,8 @@ from cluster.api import ApiError
 from cluster.controlplane import ControlPlane
 from kvserving_operator.kube import paths
 
-from ..component.harness import CRDS, RBAC, Cluster, Kubelet, example, rss_mib, wait_for
+from ..component.apiserver import CRDS
+from ..component.harness import RBAC, Cluster, Kubelet, example, rss_mib, wait_for
 from . import helm
 
 CRD = f"{CRDS}/kvservings.kvserving.io"
