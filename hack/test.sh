@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that CI runs, fastest first; the first failing stage ends it. On a fresh machine it installs and builds what it
-# needs (root, Debian or Ubuntu): about an hour on two cores, of which half is compiling. Later runs: about twenty minutes.
+# needs (root, Debian or Ubuntu), half an hour of compiling on two cores; the tests themselves take about another.
 # usage: hack/test.sh [STAGE...]      without STAGE: all of them
 set -euo pipefail
 cd "$(dirname "$0")/.."
