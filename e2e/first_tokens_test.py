@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from conftest import Serving, example, serve
@@ -37,14 +39,15 @@ def replace_pod(kubectl: Kubectl, pod: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def single(shared: Kubectl) -> Serving:
+def single(shared: Kubectl) -> Iterator[Serving]:
     """The reference: the same image and model, one engine that serves whole requests."""
     obj = example("quickstart", name="single")
     del obj["spec"]["prefill"]
     obj["spec"].pop("kvCache", None)
     serving = serve(shared, obj)
     serving.wait_ready()
-    return serving
+    yield serving
+    shared.delete("kvserving", "single")
 
 
 def test_completion_goes_through_prefill_and_decode(quickstart: Serving, client: Client) -> None:

@@ -1,6 +1,7 @@
 """Promise: pods ask for whole GPUs and RDMA devices, and are scheduled on what the node advertises.
 
-The devices are advertised extended resources without hardware; the engine is engine-sim.
+The devices are advertised extended resources without hardware; the engine is engine-sim. Eight ranks
+ask for 9 GiB, so this module comes before the ones that keep engines running (order of names).
 """
 
 from __future__ import annotations
