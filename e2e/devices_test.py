@@ -1,7 +1,7 @@
 """Promise: pods ask for whole GPUs and RDMA devices, and are scheduled on what the node advertises.
 
-The devices are advertised extended resources without hardware; the engine is engine-sim. Eight ranks
-ask for 9 GiB, so this module comes before the ones that keep engines running (order of names).
+The devices are advertised extended resources without hardware; the engine is engine-sim. Eight
+ranks ask for 9 GiB, so this module comes before those that keep engines running (order of names).
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def test_pcp8_pods_with_gpus_and_rdma_are_scheduled(testbed: Testbed) -> None:
         limits: dict[str, str] = engine["resources"]["limits"]
         return limits
 
-    limits = wait_for("the prefill pod is scheduled", scheduled, timeout=60)
+    try:
+        limits = wait_for("the prefill pod is scheduled", scheduled, timeout=60)
+    finally:
+        kubectl.delete("kvserving", "devices")
     assert limits["nvidia.com/gpu"] == "8"
     assert limits["rdma/ib"] == "8"
-    kubectl.delete("kvserving", "devices")
