@@ -1,8 +1,9 @@
 """What vLLM's CPU backend lacks for a prefill/decode pair with a remote KV tier.
 
 A vLLM general plugin. It edits no file of vLLM, LMCache or NIXL: when one of the connectors is
-asked for, the few names that must differ on CPU are rebound in that process (blocks, resp, pace).
-Each rebinding is made for named versions; with any other it is left out, and the log says so.
+asked for, the few names that must differ on CPU are rebound in that process (blocks, resp, leave,
+pace); processes are forked (processes). Each rebinding is made for named versions; with any other
+it is left out, and the log says so.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ logger = logging.getLogger("vllm.kvserving_engine_cpu")
 
 
 def _for_lmcache() -> None:
-    from kvserving_engine_cpu import blocks, resp  # noqa: PLC0415  # torch and LMCache: seconds
+    from kvserving_engine_cpu import blocks, leave, resp  # noqa: PLC0415  # torch and LMCache: seconds
 
     blocks.rebind()
     resp.rebind()
+    leave.rebind()
 
 
 def _for_nixl() -> None:
@@ -44,11 +46,13 @@ def activate() -> None:
     )
     from vllm.platforms import current_platform  # noqa: PLC0415
 
+    from kvserving_engine_cpu import processes  # noqa: PLC0415
     from kvserving_engine_cpu.seed import seed  # noqa: PLC0415
 
     if not current_platform.is_cpu():
         logger.info("not the CPU platform: nothing is changed")
         return
+    processes.rebind()
     seed(envs.VLLM_CACHE_ROOT)
     prepare_connectors(KVConnectorFactory._registry)
 
