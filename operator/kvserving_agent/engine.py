@@ -49,10 +49,16 @@ class Engine:
     """The engine's HTTP API as the agent uses it. `session` is the caller's to close."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, base_url: str, wanted: Iterable[str]
+        self,
+        session: aiohttp.ClientSession,
+        base_url: str,
+        wanted: Iterable[str],
+        *,
+        version_path: str = "/version",
     ) -> None:
         self._session = session
         self._base_url = base_url
+        self._version_path = version_path
         self._wanted = frozenset(wanted)
 
     async def health(self) -> None:
@@ -70,10 +76,10 @@ class Engine:
         return tuple(name[:MAX_TEXT] for name in names if isinstance(name, str) and name)
 
     async def version(self) -> str:
-        """The version that /version states."""
-        version = (await self._json("/version")).get("version")
+        """The version that the engine states."""
+        version = (await self._json(self._version_path)).get("version")
         if not isinstance(version, str) or not version.isprintable() or not version:
-            raise EngineError(Fault.MALFORMED, "/version has no version")
+            raise EngineError(Fault.MALFORMED, f"{self._version_path} has no version")
         return version[:MAX_TEXT]
 
     async def metrics(self) -> Page:

@@ -92,6 +92,23 @@ VLLM_NUMBERS: Mapping[str, Number] = {
     "tierWriteBytes": Number("lmcache:num_remote_write_bytes_total"),
 }
 
+# SGLang's names: sglang/srt/observability/metrics_collector.py. Its pages count requests where
+# vLLM's count transfers, and no bytes: what a page cannot tell has no row, and so is no key.
+SGLANG_NUMBERS: Mapping[str, Number] = {
+    "running": Number("sglang:num_running_reqs"),
+    "waiting": Number("sglang:num_queue_reqs"),
+    "kvCacheUsage": Number("sglang:token_usage", Unit.RATIO, max),
+    "promptTokens": Number("sglang:prompt_tokens_total"),
+    "promptTokensCached": Number("sglang:cached_tokens_total"),
+    "generationTokens": Number("sglang:generation_tokens_total"),
+    "requestsFinished": Number("sglang:num_requests_total"),
+    "preemptions": Number("sglang:num_retracted_requests_total"),
+    "nixlFailedTransfers": Number("sglang:num_transfer_failed_reqs_total"),
+}
+
+NUMBERS: Mapping[str, Mapping[str, Number]] = {"VLLM": VLLM_NUMBERS, "SGLang": SGLANG_NUMBERS}
+"""By the engine's type, as the settings name it."""
+
 # Not a number of the facts: the start id where /proc tells nothing.
 START_TIME = "process_start_time_seconds"
 

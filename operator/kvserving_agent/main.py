@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     log.configure()
     if arguments.command == "wait-for-tier":
-        tier.run(arguments.addresses, arguments.timeout)
+        tier.run(arguments.addresses, arguments.timeout, tls=arguments.tls)
         return 0
     try:
         config = settings.from_env(os.environ)
@@ -50,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     wait.add_argument(
         "--timeout", type=_argument(settings.parse_duration), default=60.0, metavar="60s"
     )
+    wait.add_argument("--tls", action="store_true", help="the instances speak TLS")
     wait.add_argument(
         "addresses", nargs="+", type=_argument(tier.parse_address), metavar="HOST:PORT"
     )

@@ -20,7 +20,7 @@ from aiohttp import web
 from kvserving_agent import facts, identity
 from kvserving_agent.engine import Engine, new_session
 from kvserving_agent.server import Api
-from kvserving_agent.settings import Settings
+from kvserving_agent.settings import EngineType, Settings
 from kvserving_agent.token import TokenFile
 from kvserving_agent.watch import Watcher
 
@@ -28,6 +28,9 @@ from kvserving_agent.watch import Watcher
 LEAVING_PERIOD = 0.5
 # How long answers under way may take once the agent leaves.
 LAST_ANSWERS_SECONDS = 2.0
+
+# Where the engine states its version. SGLang's page asks its schedulers too; it is asked once.
+VERSION_PATHS = {EngineType.VLLM: "/version", EngineType.SGLANG: "/server_info"}
 
 _log = logging.getLogger(__name__)
 
@@ -39,10 +42,16 @@ async def serve(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
     async with new_session() as session:
-        wanted = {number.metric for number in facts.VLLM_NUMBERS.values()} | {facts.START_TIME}
+        table = facts.NUMBERS[settings.engine_type]
+        wanted = {number.metric for number in table.values()} | {facts.START_TIME}
         watcher = Watcher(
-            Engine(session, settings.engine_url, wanted),
-            table=facts.VLLM_NUMBERS,
+            Engine(
+                session,
+                settings.engine_url,
+                wanted,
+                version_path=VERSION_PATHS[settings.engine_type],
+            ),
+            table=table,
             listener=partial(identity.from_listener, settings.engine_port),
             probe_period=settings.probe_period,
             scrape_period=settings.scrape_period,

@@ -77,7 +77,7 @@ class Api:
             engine_type=settings.engine_type,
             pod_uid=settings.pod_uid,
             stale_after=watcher.stale_after,
-            table=facts.VLLM_NUMBERS,
+            table=facts.NUMBERS[settings.engine_type],
         )
         text = json.dumps(answer, separators=(",", ":"), allow_nan=False)
         return web.Response(text=text, content_type="application/json")

@@ -40,6 +40,7 @@ class EngineType(StrEnum):
     """The engine whose pages the agent can read."""
 
     VLLM = "VLLM"
+    SGLANG = "SGLang"
 
 
 @dataclass(frozen=True, kw_only=True)

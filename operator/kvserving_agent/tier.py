@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import ssl
 import time
 from collections.abc import Sequence
 
@@ -40,19 +41,37 @@ def parse_address(text: str) -> Address:
     return host, int(port)
 
 
-async def wait(addresses: Sequence[Address], timeout: float) -> dict[Address, str]:
+async def wait(
+    addresses: Sequence[Address], timeout: float, *, tls: bool = False
+) -> dict[Address, str]:
     """The instances that did not answer within `timeout` seconds, each with its last fault."""
     deadline = time.monotonic() + timeout
     silent: dict[Address, str] = {}
-    await asyncio.gather(*(_answers(address, deadline, silent) for address in set(addresses)))
+    context = _trusting() if tls else None
+    await asyncio.gather(
+        *(_answers(address, deadline, silent, context) for address in set(addresses))
+    )
     return silent
 
 
-async def _answers(address: Address, deadline: float, silent: dict[Address, str]) -> None:
+def _trusting() -> ssl.SSLContext:
+    """Any certificate will do: nothing is told to the server and nothing it says is believed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def _answers(
+    address: Address,
+    deadline: float,
+    silent: dict[Address, str],
+    context: ssl.SSLContext | None,
+) -> None:
     """Ask until it answers (then leave `silent`) or the deadline is over."""
     while True:
         left = deadline - time.monotonic()
-        fault = await _ask(address, min(ATTEMPT_SECONDS, max(left, 0.05)))
+        fault = await _ask(address, min(ATTEMPT_SECONDS, max(left, 0.05)), context)
         if not fault:
             silent.pop(address, None)
             return
@@ -63,11 +82,11 @@ async def _answers(address: Address, deadline: float, silent: dict[Address, str]
         await asyncio.sleep(min(RETRY_SECONDS, left))
 
 
-async def _ask(address: Address, timeout: float) -> str:
+async def _ask(address: Address, timeout: float, context: ssl.SSLContext | None) -> str:
     """Empty when a RESP reply came, else what happened instead."""
     try:
         async with asyncio.timeout(timeout):
-            reader, writer = await asyncio.open_connection(*address)
+            reader, writer = await asyncio.open_connection(*address, ssl=context)
             try:
                 writer.write(PING)
                 first = await reader.read(1)
@@ -75,6 +94,8 @@ async def _ask(address: Address, timeout: float) -> str:
                 writer.close()
     except TimeoutError:
         return "no answer"
+    except ssl.SSLError:
+        return "no TLS"
     except OSError as error:
         return _reason(error)
     if not first:
@@ -89,10 +110,10 @@ def _reason(error: OSError) -> str:
     return error.strerror or type(error).__name__
 
 
-def run(addresses: Sequence[Address], timeout: float) -> None:
+def run(addresses: Sequence[Address], timeout: float, *, tls: bool = False) -> None:
     """Wait, and say in one line how it ended."""
     started = time.monotonic()
-    silent = asyncio.run(wait(addresses, timeout))
+    silent = asyncio.run(wait(addresses, timeout, tls=tls))
     total = len(set(addresses))
     if not silent:
         took = time.monotonic() - started

@@ -114,6 +114,39 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TierAuth:
+    """Where the engines' user and password of the tier are."""
+
+    secret: str
+    password_key: str
+    user: str | None = None
+    """The user's name; None: it stands in the Secret too."""
+    user_key: str = ""
+    """Key of the Secret that holds it, when ``user`` is None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierAccess:
+    """The remote tier as its clients see it, whoever runs it."""
+
+    instances: tuple[str, ...]
+    """``host:port`` of every instance in ordinal order; ordinal = slot * W + rank."""
+    template: str
+    """The same for a client that knows its rank: {ordinal}, {rank} and {slot} are numbers."""
+    slots: int
+    """Instances for each rank."""
+    tls: bool
+    authority_secret: str
+    """Secret whose ca.crt vouches for the instances; empty: the image's own authorities."""
+    auth: TierAuth | None
+    database: int | None
+    """Number of the database that keeps this epoch's keys from those of another, for a client
+    whose keys do not carry it; None where the instances may have one database only."""
+    epoch: str
+    """Hash of everything that makes old KV wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSettings:
     """What LMCache is told, as far as it does not depend on the role."""
 
@@ -124,13 +157,12 @@ class CacheSettings:
     """The same for the first of the workers that share their KV, when only that one stores."""
     min_tokens: int | None
     """Fewest tokens of a hit that are loaded; None leaves it to the client."""
-    remote: tuple[str, ...]
-    """``host:port`` of every tier instance in ordinal order; empty without a remote tier."""
-    database: int
-    """Number of the database that keeps this epoch's keys from those of another."""
-    auth_secret: str
-    """Name of the Secret that holds the tier's passwords."""
+    remote: TierAccess | None
+    """The remote tier, or None."""
     ranks: int
+    revision: str
+    """Of the weights; in the keys of a client that makes its own."""
+    digest: str
     features: frozenset[EngineFeature]
 
 
@@ -162,9 +194,12 @@ class Launch:
     scratch: tuple[str, ...]
     """Folders whose files of an earlier run of this container are removed before the start."""
     http: Port
+    peers: tuple[Role, ...]
+    """Roles whose engines open ``peer_ports``."""
     peer_ports: tuple[Port, ...]
-    """Ports that engines of the other role open."""
     health_path: str
+    annotations: Mapping[str, str]
+    """On the pods: what routers other than ours read there."""
     cache_file: Mapping[str, Any] | None
     """Content of the LMCache file, or None."""
 

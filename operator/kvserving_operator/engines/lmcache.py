@@ -1,17 +1,20 @@
-"""The LMCache file and environment, for engines that carry the stock LMCache client. Pure.
+"""The LMCache file and environment, for the stock LMCache client and for our store in it. Pure.
 
 Keys and their defaults: LMCache 0.5.6, ``lmcache/v1/config.py``. Environment wins over the file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kvserving_operator.api.types import EnvVar
 from kvserving_operator.api.v1alpha1 import EngineFeature
 from kvserving_operator.engines import paths
-from kvserving_operator.engines.base import TIER_PASSWORD_KEY, TIER_USER, CacheSettings
+from kvserving_operator.engines.base import CacheSettings, TierAccess, TierAuth
 
 _GIB: Final = 1 << 30
+_AUTHORITY: Final = f"{paths.TIER_AUTHORITY}/{paths.AUTHORITY_FILE}"
+_SEED_DIGITS: Final = 8
+"""Python's hash seed has 32 bits. vLLM's first hash, and with it LMCache's, is made from it."""
 
 
 def cache_file(settings: CacheSettings) -> Mapping[str, Any]:
@@ -33,14 +36,40 @@ def cache_file(settings: CacheSettings) -> Mapping[str, Any]:
         # LMCache heeds it for MLA alone, where its other ranks allocate nothing.
         first = _gib(settings.local_bytes_first_rank)
         content["extra_config"]["first_rank_max_local_cpu_size"] = first
-    if settings.remote:
+    if settings.remote is not None:
         content["remote_serde"] = "naive"
+        if knows_ranks(settings):
+            content["remote_url"] = _ranked_url(settings.remote)
+            content["extra_config"] |= _store_config(settings, settings.remote)
     if settings.min_tokens is not None:
         content["min_retrieve_tokens"] = settings.min_tokens
     if EngineFeature.ASYNC_LOADING in settings.features:
         content["enable_async_loading"] = True
     if EngineFeature.SHARDED_STORE in settings.features:
         content["lookup_server_worker_ids"] = list(range(settings.ranks))
+    return content
+
+
+def knows_ranks(settings: CacheSettings) -> bool:
+    """Whether the image's client asks the instances of its own rank, under keys with an epoch."""
+    return EngineFeature.RANKED_REMOTE in settings.features
+
+
+def _ranked_url(remote: TierAccess) -> str:
+    """The address with its placeholders; user and password come from the environment."""
+    return f"{'valkeys' if remote.tls else 'resp'}://{remote.template}"
+
+
+def _store_config(settings: CacheSettings, remote: TierAccess) -> Mapping[str, Any]:
+    """What the store reads beside LMCache's own keys (kvserving_sharded_store/settings.py)."""
+    content: dict[str, Any] = {
+        "kvserving.tier_epoch": remote.epoch,
+        "kvserving.revision": settings.revision,
+        "kvserving.digest": settings.digest,
+        "kvserving.instances_per_rank": remote.slots,
+    }
+    if remote.authority_secret:
+        content["kvserving.ca_file"] = _AUTHORITY
     return content
 
 
@@ -55,27 +84,43 @@ def environment(settings: CacheSettings) -> tuple[EnvVar, ...]:
         EnvVar(name="LMCACHE_CONFIG_FILE", value=f"{paths.LMCACHE}/{paths.LMCACHE_FILE}"),
         EnvVar(name="LMCACHE_TRACK_USAGE", value="false"),
     )
-    return (*fixed, *_remote_environment(settings)) if settings.remote else fixed
+    if settings.remote is None:
+        return fixed
+    credentials = _credentials(settings.remote.auth) if settings.remote.auth else ()
+    if knows_ranks(settings):
+        return (*fixed, *credentials)
+    return (*fixed, *credentials, *_stock_environment(settings.remote))
 
 
-def _remote_environment(settings: CacheSettings) -> tuple[EnvVar, ...]:
-    """Credentials and address of the one instance that the stock client knows.
+def _credentials(auth: TierAuth) -> tuple[EnvVar, ...]:
+    user = (
+        EnvVar(name="LMCACHE_RESP_USERNAME", value=auth.user)
+        if auth.user is not None
+        else EnvVar(name="LMCACHE_RESP_USERNAME", value_from=_key(auth.secret, auth.user_key))
+    )
+    password = _key(auth.secret, auth.password_key)
+    return (user, EnvVar(name="LMCACHE_RESP_PASSWORD", value_from=password))
+
+
+def _key(secret: str, key: str) -> Mapping[str, Any]:
+    return {"secretKeyRef": {"name": secret, "key": key}}
+
+
+def _stock_environment(remote: TierAccess) -> Iterator[EnvVar]:
+    """Address of the one instance that the stock client knows.
 
     LMCache's ``redis://`` adapter takes user and password from the URL alone, so the URL is put
     together by the kubelet: no object holds it. LMCache also logs the URL at level INFO, hence the
-    log level. The database number keeps epochs apart, because stock keys do not carry one.
+    log level. Stock keys do not carry an epoch: a database of its own keeps one apart from
+    another, or, where there may be one database only, a seed that enters the hash of each chunk.
     """
-    host = settings.remote[0]
-    return (
-        EnvVar(name="LMCACHE_RESP_USERNAME", value=TIER_USER),
-        EnvVar(
-            name="LMCACHE_RESP_PASSWORD",
-            value_from={"secretKeyRef": {"name": settings.auth_secret, "key": TIER_PASSWORD_KEY}},
-        ),
-        EnvVar(
-            name="LMCACHE_REMOTE_URL",
-            value="redis://$(LMCACHE_RESP_USERNAME):$(LMCACHE_RESP_PASSWORD)"
-            f"@{host}/{settings.database}",
-        ),
-        EnvVar(name="LMCACHE_LOG_LEVEL", value="WARNING"),
-    )
+    user = "$(LMCACHE_RESP_USERNAME):$(LMCACHE_RESP_PASSWORD)@" if remote.auth else ""
+    database = "" if remote.database is None else f"/{remote.database}"
+    # Read by redis-py from the URL: there is no other way to it through LMCache.
+    authority = f"?ssl_ca_certs={_AUTHORITY}" if remote.authority_secret else ""
+    scheme = "rediss" if remote.tls else "redis"
+    url = f"{scheme}://{user}{remote.instances[0]}{database}{authority}"
+    yield EnvVar(name="LMCACHE_REMOTE_URL", value=url)
+    yield EnvVar(name="LMCACHE_LOG_LEVEL", value="WARNING")
+    if remote.database is None:
+        yield EnvVar(name="PYTHONHASHSEED", value=str(int(remote.epoch[:_SEED_DIGITS], 16)))

@@ -180,6 +180,7 @@ OWNED_ENV_PREFIXES: Final = {
     "VLLM_NIXL_": "set spec.transfer",
     "VLLM_DP_": _PARALLELISM,
     "LMCACHE_": "set spec.kvCache: the environment would win over the operator's LMCache file",
+    "GRANIKV_": "set spec.kvCache.hot",
     "KVSERVING_": "remove it: it is the operator's own",
 }
 FREE_ENV: Final = frozenset({"LMCACHE_LOG_LEVEL"})

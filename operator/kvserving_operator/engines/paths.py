@@ -12,6 +12,9 @@ COMPILE_CACHE: Final = "/var/cache/kvserving"
 AUTH: Final = "/etc/kvserving/auth"
 LMCACHE: Final = "/etc/kvserving/lmcache"
 LMCACHE_FILE: Final = "lmcache.yaml"
+TIER_AUTHORITY: Final = "/etc/kvserving/tier"
+"""Where the certificate of the authority that vouches for the tier is, when it has one."""
+AUTHORITY_FILE: Final = "ca.crt"
 
-RESERVED: Final = (TMP, SHARED_MEMORY, PROMETHEUS, COMPILE_CACHE, AUTH, LMCACHE)
+RESERVED: Final = (TMP, SHARED_MEMORY, PROMETHEUS, COMPILE_CACHE, AUTH, LMCACHE, TIER_AUTHORITY)
 """Mount points of the operator in the engine container."""

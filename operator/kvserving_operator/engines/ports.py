@@ -39,6 +39,12 @@ NIXL_SIDE_CHANNEL: Final = Port(name="nixl", number=5600)
 UCX: Final = Port(name="ucx", number=15600, end=15699)
 """UCX listeners, confined to this range by UCX_TCP_PORT_RANGE when KV travels over TCP."""
 
+BOOTSTRAP: Final = Port(name="bootstrap", number=8998)
+"""SGLang's bootstrap server: decode asks a prefill engine here where its ranks are."""
+
+UNPRIVILEGED: Final = Port(name="any", number=1024, end=65535)
+"""What the ranks of SGLang engines open to each other: they choose free ports at random."""
+
 AGENT: Final = Port(name="agent", number=9095)
 """The agent: readiness, metrics, facts."""
 
@@ -63,6 +69,7 @@ ALL: Final = (
     ENGINE_HTTP,
     NIXL_SIDE_CHANNEL,
     UCX,
+    BOOTSTRAP,
     AGENT,
     VALKEY,
     ROUTER_HTTP,

@@ -15,7 +15,17 @@ from kvserving_operator.api.v1alpha1 import (
     ModelSpec,
     Parallelism,
 )
-from kvserving_operator.engines import lmcache, owned, paths, ports, vllm_kv, vllm_rules
+from kvserving_operator.engines import (
+    granikv,
+    hub,
+    lmcache,
+    owned,
+    paths,
+    ports,
+    process,
+    vllm_kv,
+    vllm_rules,
+)
 from kvserving_operator.engines.base import (
     EngineRoleSpec,
     Launch,
@@ -31,6 +41,10 @@ SHUTDOWN_SECONDS: Final = 20
 """Longest --shutdown-timeout: what is left of a drain when the engine gets SIGTERM."""
 KEEP_ALIVE_SECONDS: Final = 120
 """Longer than the router keeps idle connections; else a reused one is closed under a request."""
+
+SMG_CONNECTOR: Final = "smg.ai/kv-connector"
+"""By this annotation the SMG router knows that a pair hands its KV over by NIXL; without it, it
+sends the prefill engine no request for KV."""
 
 _KV_DTYPES: Final = {
     KVDtype.FP8: "fp8",
@@ -83,11 +97,13 @@ class VLLM:
         return Launch(
             executable=("vllm", "serve"),
             arguments=tuple(_arguments(spec, role, role_spec, wiring)),
-            environment=_environment(spec, role_spec, wiring),
+            environment=_environment(spec, role, role_spec, wiring),
             scratch=(paths.PROMETHEUS, paths.SHARED_MEMORY),
             http=ports.ENGINE_HTTP,
+            peers=(Role.DECODE,) if producer else (),
             peer_ports=tuple(peer_ports),
             health_path="/health",
+            annotations={SMG_CONNECTOR: "NixlConnector"} if wiring.transfers else {},
             cache_file=lmcache.cache_file(wiring.cache) if wiring.cache else None,
         )
 
@@ -151,15 +167,16 @@ def _parallel_arguments(parallelism: Parallelism) -> Iterable[str]:
 
 
 def _environment(
-    spec: KVServingSpec, role_spec: EngineRoleSpec, wiring: Wiring
+    spec: KVServingSpec, role: Role, role_spec: EngineRoleSpec, wiring: Wiring
 ) -> tuple[EnvVar, ...]:
     """The operator's variables, then the user's; the same name later wins."""
     merged: dict[str, EnvVar] = {}
     for variable in (
         *_process_environment(),
-        *_hub_environment(spec.model),
+        *hub.environment(spec.model),
         *(_transfer_environment(role_spec) if wiring.transfers else ()),
         *(lmcache.environment(wiring.cache) if wiring.cache else ()),
+        *(granikv.environment(spec.kv_cache.hot) if role is Role.DECODE else ()),
         *spec.engine.env,
         *role_spec.env,
     ):
@@ -169,30 +186,16 @@ def _environment(
 
 
 def _process_environment() -> tuple[EnvVar, ...]:
-    """What any engine process needs under a read-only root and a user without a passwd entry."""
     values = {
-        "HOME": paths.TMP,
-        "USER": "kvserving",
-        "PYTHONDONTWRITEBYTECODE": "1",
+        **process.HOME,
         "PYTHONHASHSEED": "0",
         "PROMETHEUS_MULTIPROC_DIR": paths.PROMETHEUS,
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": str(KEEP_ALIVE_SECONDS),
-        "XDG_CACHE_HOME": paths.COMPILE_CACHE,
         "VLLM_CACHE_ROOT": f"{paths.COMPILE_CACHE}/vllm",
-        "TRITON_CACHE_DIR": f"{paths.COMPILE_CACHE}/triton",
-        "FLASHINFER_WORKSPACE_BASE": paths.COMPILE_CACHE,
+        **process.CACHES,
     }
     return tuple(EnvVar(name=name, value=value) for name, value in values.items())
-
-
-def _hub_environment(model: ModelSpec) -> Iterable[EnvVar]:
-    yield EnvVar(name="HF_HOME", value=model.cache.mount_path)
-    if model.hugging_face.offline:
-        yield EnvVar(name="HF_HUB_OFFLINE", value="1")
-    if (token := model.hugging_face.token_secret_ref) is not None:
-        reference = {"name": token.name, "key": token.key}
-        yield EnvVar(name="HF_TOKEN", value_from={"secretKeyRef": reference})
 
 
 def _transfer_environment(role_spec: EngineRoleSpec) -> Iterable[EnvVar]:

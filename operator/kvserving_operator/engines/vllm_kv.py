@@ -8,8 +8,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kvserving_operator.api.v1alpha1 import BufferDevice, LoadFailurePolicy, Nixl
-from kvserving_operator.engines.base import Role, Wiring
+from kvserving_operator.api.v1alpha1 import (
+    BufferDevice,
+    EngineFeature,
+    LoadFailurePolicy,
+    Nixl,
+)
+from kvserving_operator.engines.base import CacheSettings, Role, Wiring
 
 OWNED_NIXL_KEYS: Final = {
     "backends": "set spec.transfer.nixl.backends",
@@ -18,6 +23,10 @@ OWNED_NIXL_KEYS: Final = {
     "bidirectional_kv_xfer": "remove it: KV goes from prefill to decode only",
 }
 """Keys of the NIXL connector's extra configuration that have a field of their own."""
+
+STORE_CONNECTOR: Final = "ShardedStoreConnector"
+STORE_MODULE: Final = "kvserving_sharded_store.connector"
+"""The sharded store's connector class: LMCache's, with the store's parts bound in."""
 
 _DEVICES: Final = {BufferDevice.CUDA: "cuda", BufferDevice.CPU: "cpu"}
 _POLICIES: Final = {LoadFailurePolicy.RECOMPUTE: "recompute", LoadFailurePolicy.FAIL: "fail"}
@@ -30,12 +39,18 @@ def transfer_config(role: Role, wiring: Wiring, nixl: Nixl) -> str | None:
     if wiring.transfers:
         connectors.append(_nixl(role, wiring, nixl))
     if wiring.cache is not None:
-        connectors.append({"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"})
+        connectors.append({**_cache_connector(wiring.cache), "kv_role": "kv_both"})
     if not connectors:
         return None
     config = connectors[0] if len(connectors) == 1 else _multi(connectors)
     config["kv_load_failure_policy"] = _POLICIES[wiring.load_failure]
     return json.dumps(config, sort_keys=True, separators=(",", ":"))
+
+
+def _cache_connector(settings: CacheSettings) -> dict[str, Any]:
+    if EngineFeature.SHARDED_STORE not in settings.features:
+        return {"kv_connector": "LMCacheConnectorV1"}
+    return {"kv_connector": STORE_CONNECTOR, "kv_connector_module_path": STORE_MODULE}
 
 
 def _nixl(role: Role, wiring: Wiring, nixl: Nixl) -> dict[str, Any]:

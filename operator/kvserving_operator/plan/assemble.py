@@ -18,9 +18,10 @@ from kvserving_operator.engines.base import (
     Wiring,
 )
 from kvserving_operator.engines.registry import ENGINES
-from kvserving_operator.plan import cache, resources, topology, volumes
+from kvserving_operator.plan import cache, resources, tier, topology, volumes
 from kvserving_operator.plan.model import (
     Defaults,
+    MonitorPlan,
     Mount,
     NetworkPlan,
     Plan,
@@ -37,10 +38,13 @@ GRACE_SLACK_SECONDS = 30
 """Beyond drain and lease: more than --shutdown-timeout, which runs inside the drain, plus 10 s."""
 
 
-def build(kvserving: KVServing, defaults: Defaults) -> Plan | Refusal:
-    """Everything that is wanted for ``kvserving``, or every reason why it cannot be served."""
+def build(kvserving: KVServing, defaults: Defaults, *, preview: bool = False) -> Plan | Refusal:
+    """Everything that is wanted for ``kvserving``, or every reason why it cannot be served.
+
+    ``preview`` also plans what is in the API but not available yet; the operator never asks for it.
+    """
     proposal = Proposal.of(kvserving)
-    if found := faults(proposal):
+    if found := faults(proposal, preview=preview):
         return Refusal(faults=found)
     return _plan(proposal, kvserving.metadata.namespace, defaults)
 
@@ -51,7 +55,9 @@ def _plan(proposal: Proposal, namespace: str, defaults: Defaults) -> Plan:
     names = child_names(proposal.name)
     shape = engine.topology(proposal.cache_role_spec.parallelism, proposal.attention)
     epoch = cache.tier_epoch(proposal, shape, engine)
-    settings = cache.cache_settings(proposal, shape, names, namespace, epoch)
+    access = tier.tier_access(proposal, shape, names, namespace, epoch)
+    settings = cache.cache_settings(proposal, shape, access)
+    managed = tier.tier_plan(proposal, shape, names, namespace, epoch)
     roles = tuple(_role_plan(proposal, engine, names, role, settings) for role, _ in proposal.roles)
     return Plan(
         name=proposal.name,
@@ -61,8 +67,11 @@ def _plan(proposal: Proposal, namespace: str, defaults: Defaults) -> Plan:
         agent_image=defaults.agent_image,
         image_pull_secrets=tuple(reference.name for reference in spec.engine.image_pull_secrets),
         roles=roles,
-        tier=cache.tier_plan(proposal, shape, names, epoch),
+        tier=managed,
+        external_instances=len(access.instances) if access and not managed else 0,
+        tier_epoch=access.epoch if access else None,
         router=router_plan(proposal, names, namespace, defaults),
+        monitor=_monitor_plan(spec),
         network=_network_plan(spec, defaults),
         rollout_paused=spec.rollout.paused,
         kv_shards=shape.kv_ranks,
@@ -78,7 +87,8 @@ def _role_plan(
     shape = engine.topology(given.parallelism, proposal.attention)
     carried = settings if role is proposal.cache_role else None
     launch = engine.launch(proposal, role, _wiring(proposal, role, carried, settings))
-    count = topology.replicas(given)
+    count = topology.replicas(given, topology.scaling(spec.autoscaling, role))
+    remote = carried.remote if carried else None
     accelerators = topology.accelerators(given, shape)
     return RolePlan(
         role=role,
@@ -109,7 +119,10 @@ def _role_plan(
         grace_seconds=_grace_seconds(given),
         locks_memory=bool(given.rdma.resources),
         engine_type=spec.engine.type.value,
-        wait_for=carried.remote if carried else (),
+        wait_for=remote.instances if remote else (),
+        wait_with_tls=remote is not None and remote.tls,
+        authority_secret=remote.authority_secret if remote else "",
+        reads_auth=remote is not None and remote.auth is not None and bool(remote.auth.user),
     )
 
 
@@ -169,6 +182,13 @@ def _mounts(spec: KVServingSpec) -> tuple[Mount, ...]:
             )
         )
     return tuple(mounts)
+
+
+def _monitor_plan(spec: KVServingSpec) -> MonitorPlan | None:
+    wanted = spec.metrics.pod_monitor
+    if wanted is None:
+        return None
+    return MonitorPlan(labels=wanted.labels, interval=wanted.interval)
 
 
 def _network_plan(spec: KVServingSpec, defaults: Defaults) -> NetworkPlan | None:

@@ -9,16 +9,12 @@ from typing import Final
 from kvserving_operator.api.conditions import Reason
 from kvserving_operator.api.v1alpha1 import (
     AutomationMode,
-    EngineType,
     HotMode,
     KVServingSpec,
     LoadingMode,
     MetricsSource,
     PeerRestart,
-    RemoteType,
     RolloutStrategy,
-    RouterType,
-    TLSMode,
 )
 from kvserving_operator.engines.base import Proposal
 from kvserving_operator.engines.faults import Fault
@@ -31,12 +27,6 @@ def _automatic(mode: AutomationMode) -> bool:
 
 
 NOT_YET: Final[tuple[tuple[str, str, str, _Asked], ...]] = (
-    (
-        "spec.engine.type",
-        "SGLang engines",
-        "set it to VLLM",
-        lambda spec: spec.engine.type is EngineType.SGLANG,
-    ),
     (
         "spec.engine.features",
         "engine images with extra features",
@@ -56,30 +46,6 @@ NOT_YET: Final[tuple[tuple[str, str, str, _Asked], ...]] = (
         lambda spec: spec.decode.nodes_per_replica > 1,
     ),
     (
-        "spec.kvCache.remote.type",
-        "an external tier",
-        "set it to Managed or None",
-        lambda spec: spec.kv_cache.remote.type is RemoteType.EXTERNAL,
-    ),
-    (
-        "spec.kvCache.remote.instancesPerRank",
-        "several instances for each rank",
-        "set it to 1",
-        lambda spec: spec.kv_cache.remote.instances_per_rank > 1,
-    ),
-    (
-        "spec.kvCache.remote.tls.mode",
-        "TLS to the tier",
-        "set it to Disabled",
-        lambda spec: spec.kv_cache.remote.tls.mode is not TLSMode.DISABLED,
-    ),
-    (
-        "spec.kvCache.remote.persistence.volumeClaim",
-        "a tier on disks",
-        "remove it",
-        lambda spec: spec.kv_cache.remote.persistence.volume_claim is not None,
-    ),
-    (
         "spec.kvCache.remote.loading.mode",
         "a pinned loading mode",
         "set it to Auto",
@@ -96,18 +62,6 @@ NOT_YET: Final[tuple[tuple[str, str, str, _Asked], ...]] = (
         "restarting decode engines after a prefill restart",
         "set it to Observe",
         lambda spec: spec.transfer.peer_restart is PeerRestart.RESTART_DECODE,
-    ),
-    (
-        "spec.router.type",
-        "the SMG router",
-        "set it to VLLMRouter or None",
-        lambda spec: spec.router.type is RouterType.SMG,
-    ),
-    (
-        "spec.router.gateway",
-        "an HTTPRoute",
-        "remove it and write an HTTPRoute to the front Service",
-        lambda spec: bool(spec.router.gateway.parent_refs or spec.router.gateway.hostnames),
     ),
     (
         "spec.rollout.strategy",
@@ -132,12 +86,6 @@ NOT_YET: Final[tuple[tuple[str, str, str, _Asked], ...]] = (
         "measurements from Prometheus",
         "set it to Direct",
         lambda spec: spec.metrics.source is MetricsSource.PROMETHEUS,
-    ),
-    (
-        "spec.metrics.podMonitor",
-        "a PodMonitor",
-        "remove it and write a PodMonitor for the pods",
-        lambda spec: spec.metrics.pod_monitor is not None,
     ),
 )
 """(field, what it asks for, remedy, whether a spec asks for it)."""

@@ -1,30 +1,25 @@
-"""Sizes, addresses and epoch of the KV cache outside the accelerators. Pure."""
+"""Sizes and epoch of the KV cache outside the accelerators. Pure."""
 
-from collections.abc import Mapping
-from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
 from kvserving_operator.api import quantity
-from kvserving_operator.api.v1alpha1 import EngineFeature, RemoteType
-from kvserving_operator.engines import ports
-from kvserving_operator.engines.base import CacheSettings, Engine, Proposal, Topology
-from kvserving_operator.plan.model import TierPlan
-from kvserving_operator.plan.naming import Names, short_hash
+from kvserving_operator.api.v1alpha1 import EngineFeature
+from kvserving_operator.engines.base import (
+    CacheSettings,
+    Engine,
+    Proposal,
+    TierAccess,
+    Topology,
+)
+from kvserving_operator.plan.naming import short_hash
 
 STAGING_BYTES_PER_RANK: Final = 5 << 30
 """Host memory of a rank when only a remote tier is asked for: what is loaded is staged there.
 LMCache's own default."""
-MAXMEMORY_SHARE: Final = Fraction(3, 4)
-"""Of an instance's memory limit. The rest is for client buffers and fragmentation: Valkey goes
-over maxmemory by what its clients hold, which with values of many MB is a lot."""
-DATABASES: Final = 4096
-"""Databases of an instance. The stock client's keys carry no epoch, so each epoch has a database
-of its own; 4096 empty ones cost Valkey 9 no measurable memory."""
-MAX_IO_THREADS: Final = 8
 
 
 def cache_settings(
-    proposal: Proposal, topology: Topology, names: Names, namespace: str, epoch: str
+    proposal: Proposal, topology: Topology, remote: TierAccess | None
 ) -> CacheSettings | None:
     """What LMCache is told, or None when no cache is asked for."""
     if not proposal.wants_cache:
@@ -34,10 +29,10 @@ def cache_settings(
         local_bytes_per_rank=local_bytes_per_rank(proposal, topology),
         local_bytes_first_rank=_first_rank_bytes(proposal, topology),
         min_tokens=proposal.spec.kv_cache.remote.loading.min_tokens,
-        remote=endpoints(names, namespace, instances(proposal, topology)),
-        database=int(epoch, 16) % DATABASES,
-        auth_secret=names.auth,
+        remote=remote,
         ranks=topology.kv_ranks,
+        revision=proposal.spec.model.revision,
+        digest=proposal.spec.model.digest,
         features=frozenset(proposal.spec.engine.features),
     )
 
@@ -61,23 +56,6 @@ def _first_rank_bytes(proposal: Proposal, topology: Topology) -> int:
     return share if proposal.has(EngineFeature.SHARDED_STORE) else share * topology.world_size
 
 
-def instances(proposal: Proposal, topology: Topology) -> int:
-    """Number of tier instances: one for each rank, or a single one for a client that knows one."""
-    remote = proposal.spec.kv_cache.remote
-    if remote.type is not RemoteType.MANAGED:
-        return 0
-    ranks = topology.kv_ranks if proposal.has(EngineFeature.RANKED_REMOTE) else 1
-    return ranks * remote.instances_per_rank
-
-
-def endpoints(names: Names, namespace: str, count: int) -> tuple[str, ...]:
-    """``host:port`` of every instance in ordinal order; ordinal = slot * W + rank."""
-    return tuple(
-        f"{names.valkey}-{ordinal}.{names.valkey}.{namespace}.svc:{ports.VALKEY.number}"
-        for ordinal in range(count)
-    )
-
-
 def tier_epoch(proposal: Proposal, topology: Topology, engine: Engine) -> str:
     """Hash of everything that makes old KV wrong, as 16 hexadecimal digits.
 
@@ -99,44 +77,3 @@ def tier_epoch(proposal: Proposal, topology: Topology, engine: Engine) -> str:
         *engine.kv_arguments(spec.engine.extra_args),
         length=16,
     )
-
-
-def tier_plan(proposal: Proposal, topology: Topology, names: Names, epoch: str) -> TierPlan | None:
-    """The managed tier, or None."""
-    remote = proposal.spec.kv_cache.remote
-    count = instances(proposal, topology)
-    if not count or remote.memory_per_instance is None:
-        return None
-    memory = quantity.to_bytes(remote.memory_per_instance)
-    return TierPlan(
-        name=names.valkey,
-        instances=count,
-        image=remote.image,
-        resources=_resources(remote.resources, quantity.format_bytes(memory)),
-        maxmemory_bytes=int(memory * MAXMEMORY_SHARE),
-        databases=DATABASES,
-        io_threads=_io_threads(remote.resources),
-        pod_templates=(remote.pod_template,),
-        epoch=epoch,
-        carried_by=(proposal.cache_role,),
-    )
-
-
-def _resources(user: Mapping[str, Any], memory: str) -> dict[str, Any]:
-    """The user's, with the instance's memory as request and limit: a cache must not be squeezed."""
-    return {
-        **user,
-        "requests": {**user.get("requests", {}), "memory": memory},
-        "limits": {**user.get("limits", {}), "memory": memory},
-    }
-
-
-def _io_threads(resources: Mapping[str, Any]) -> int:
-    """Threads for socket reads and writes: one less than the CPUs, from three CPUs on.
-
-    With one or two CPUs the main thread and the kernel use them up.
-    """
-    for kind in ("limits", "requests"):
-        if cpu := resources.get(kind, {}).get("cpu"):
-            return max(1, min(int(quantity.parse(str(cpu))) - 1, MAX_IO_THREADS))
-    return 1

@@ -6,6 +6,11 @@ from kvserving_operator.engines.base import Role
 ENGINE_ROLES = (Role.PREFILL, Role.DECODE)
 
 
+def selector_of_all(name: str) -> dict[str, str]:
+    """What selects the pods of every role."""
+    return {meta.LABEL_KVSERVING: name}
+
+
 def selector(name: str, role: Role) -> dict[str, str]:
     """What selects the pods of ``role``. Selectors cannot change, so nothing else may be in it."""
     return {meta.LABEL_KVSERVING: name, meta.LABEL_ROLE: role.value}

@@ -15,9 +15,11 @@ from kvserving_operator.plan.naming import Names
 
 __all__ = [
     "AuthMaterial",
+    "CertificatePlan",
     "Defaults",
     "Fault",
     "Manifest",
+    "MonitorPlan",
     "Mount",
     "NetworkPlan",
     "OwnerReference",
@@ -25,8 +27,10 @@ __all__ = [
     "Refusal",
     "Role",
     "RolePlan",
+    "RoutePlan",
     "RouterPlan",
     "TierPlan",
+    "VolumePlan",
 ]
 
 Manifest = dict[str, Any]
@@ -120,6 +124,30 @@ class RolePlan:
     """How the agent is told to read the engine."""
     wait_for: tuple[str, ...]
     """``host:port`` of every tier instance that the engine waits for, with a bound."""
+    wait_with_tls: bool
+    authority_secret: str
+    """Secret whose ca.crt vouches for the tier; empty: none is mounted."""
+    reads_auth: bool
+    """The engine reads a password of Secret X-auth when it starts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumePlan:
+    """A disk for each instance of the tier."""
+
+    size: str
+    storage_class: str
+    """Empty: the cluster's default class."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificatePlan:
+    """A certificate that cert-manager makes for the tier."""
+
+    name: str
+    issuer: Mapping[str, str]
+    """name, kind and group of the issuer."""
+    hosts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +166,31 @@ class TierPlan:
     """Hash of everything that makes old KV wrong."""
     carried_by: tuple[Role, ...]
     """Roles whose engines read and write the tier."""
+    tls_secret: str
+    """Secret with tls.crt, tls.key and ca.crt; empty: no TLS."""
+    certificate: CertificatePlan | None
+    volume: VolumePlan | None
+    """A disk for each instance, or None: memory only."""
+    grace_seconds: int
+    """How long an instance may take to end; with a disk it writes all it holds first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutePlan:
+    """An HTTPRoute, where the Gateway API exists."""
+
+    parents: tuple[Mapping[str, Any], ...]
+    """Gateway API parentRefs, as the user wrote them."""
+    hostnames: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorPlan:
+    """A PodMonitor, where that API exists."""
+
+    labels: Mapping[str, str]
+    """By these a Prometheus selects it."""
+    interval: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +209,8 @@ class RouterPlan:
     """How long it may take until every role has a worker."""
     service_type: str
     service_annotations: Mapping[str, str]
+    route: RoutePlan | None
+    """An HTTPRoute to the front Service, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +238,12 @@ class Plan:
     roles: tuple[RolePlan, ...]
     """In the order prefill, decode."""
     tier: TierPlan | None
+    external_instances: int
+    """Instances of a tier that somebody else runs; 0 without one."""
+    tier_epoch: str | None
+    """Epoch of the keys in the tier, whoever runs it; None without a tier."""
     router: RouterPlan | None
+    monitor: MonitorPlan | None
     network: NetworkPlan | None
     """None: networkPolicy is Disabled."""
     rollout_paused: bool

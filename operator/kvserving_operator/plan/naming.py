@@ -33,6 +33,7 @@ class Names:
     metrics: str
     lmcache: str
     auth: str
+    tier_certificate: str
 
     @property
     def statefulsets(self) -> tuple[str, ...]:
@@ -42,7 +43,14 @@ class Names:
     @property
     def others(self) -> tuple[str, ...]:
         """Names that are subject to NAME_LIMIT."""
-        return (self.router, self.front, self.metrics, self.lmcache, self.auth)
+        return (
+            self.router,
+            self.front,
+            self.metrics,
+            self.lmcache,
+            self.auth,
+            self.tier_certificate,
+        )
 
 
 def child_names(base: str) -> Names:
@@ -57,6 +65,7 @@ def child_names(base: str) -> Names:
         metrics=f"{base}-metrics",
         lmcache=f"{base}-lmcache",
         auth=f"{base}-auth",
+        tier_certificate=f"{base}-valkey-tls",
     )
 
 

@@ -1,7 +1,7 @@
 """The router: its command line from the spec. Pure.
 
-Flags: ``vllm-router --help`` of 0.1.17. Workers are found by watching pods: a pod is dropped at
-the moment of its deletion or when it stops being ready, and taken in when it is.
+Workers are found by watching pods: a pod is dropped at the moment of its deletion or when it stops
+being ready, and taken in when it is.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,75 +10,23 @@ from typing import Any, Final
 from kvserving_operator.api import duration
 from kvserving_operator.api.conditions import Reason
 from kvserving_operator.api.types import EnvVar
-from kvserving_operator.api.v1alpha1 import (
-    RoleRouterPolicy,
-    RouterPolicy,
-    RouterSpec,
-    RouterType,
-)
+from kvserving_operator.api.v1alpha1 import RoleRouterPolicy, RouterPolicy, RouterSpec
 from kvserving_operator.engines import ports
 from kvserving_operator.engines.base import Proposal, Role
 from kvserving_operator.engines.faults import Fault
-from kvserving_operator.engines.flags import Flag, FlagTable, malformed
+from kvserving_operator.engines.flags import malformed
 from kvserving_operator.plan.labels import leader_selector
-from kvserving_operator.plan.model import Defaults, RouterPlan
+from kvserving_operator.plan.model import Defaults, RoutePlan, RouterPlan
 from kvserving_operator.plan.naming import Names
+from kvserving_operator.plan.router_programs import PROGRAMS, RouterProgram
 
-_POLICIES: Final = {
-    RouterPolicy.RANDOM: "random",
-    RouterPolicy.ROUND_ROBIN: "round_robin",
-    RouterPolicy.CACHE_AWARE: "cache_aware",
-    RouterPolicy.POWER_OF_TWO: "power_of_two",
-    RouterPolicy.CONSISTENT_HASH: "consistent_hash",
-    RouterPolicy.STICKY_LEAST_LOADED: "sticky_least_loaded",
-}
 MIN_REQUEST_SECONDS: Final = 1800
-"""The router's own default for --request-timeout-secs."""
+"""The vLLM router's own default for --request-timeout-secs."""
 _DEFAULT_RESOURCES: Final = {
     "requests": {"cpu": "50m", "memory": "128Mi"},
     "limits": {"memory": "1Gi"},
 }
 """70 MiB at rest; cache_aware keeps up to 32 M characters of prompts for each worker."""
-
-_DISCOVERY: Final = "remove it: the router finds the engines by their labels"
-_PORTS: Final = "remove it: the operator owns the ports, network policies rest on them"
-OWNED_FLAGS: Final = FlagTable(
-    (
-        Flag(names=("--host", "--port"), remedy=_PORTS),
-        Flag(names=("--prometheus-host", "--prometheus-port"), remedy=_PORTS),
-        Flag(names=("--policy",), remedy="set spec.router.policy"),
-        Flag(names=("--prefill-policy",), remedy="set spec.router.prefillPolicy"),
-        Flag(names=("--decode-policy",), remedy="set spec.router.decodePolicy"),
-        Flag(
-            names=(
-                "--vllm-pd-disaggregation",
-                "--service-discovery",
-                "--service-discovery-port",
-                "--service-discovery-namespace",
-                "--selector",
-                "--prefill-selector",
-                "--decode-selector",
-                "--vllm-discovery-address",
-                "--worker-urls",
-                "--prefill",
-                "--decode",
-                "--mini-lb",
-            ),
-            remedy=_DISCOVERY,
-        ),
-        Flag(names=("--kv-connector",), remedy="set spec.transfer.connector"),
-        Flag(
-            names=("--intra-node-data-parallel-size",),
-            remedy="set spec.decode.parallelism.data: the engine spreads requests over its ranks",
-        ),
-        Flag(
-            names=("--worker-startup-timeout-secs",),
-            remedy="set startupTimeout of the roles",
-        ),
-        Flag(names=("--request-timeout-secs",), remedy="set spec.decode.drain.timeout"),
-        Flag(names=("--help", "-h"), remedy="remove it: the router would print its help and end"),
-    )
-)
 
 
 def router_plan(
@@ -86,15 +34,16 @@ def router_plan(
 ) -> RouterPlan | None:
     """The router, or None when routing is left to somebody else."""
     router = proposal.spec.router
-    if router.type is not RouterType.VLLM_ROUTER:
+    program = PROGRAMS.get(router.type)
+    if program is None:
         return None
     startup = max(duration.whole_seconds(spec.startup_timeout) for _, spec in proposal.roles)
     return RouterPlan(
         name=names.router,
         replicas=router.replicas,
         image=router.image or defaults.router_image,
-        command=("vllm-router",),
-        arguments=tuple(_arguments(proposal, namespace, startup)),
+        command=program.command,
+        arguments=tuple(_arguments(proposal, program, namespace, startup)),
         environment=(
             EnvVar(name="HOME", value="/tmp"),  # noqa: S108 - the container's own, an emptyDir
             EnvVar(name="PYTHONDONTWRITEBYTECODE", value="1"),
@@ -105,46 +54,70 @@ def router_plan(
         startup_seconds=startup,
         service_type=router.service.type.value,
         service_annotations=router.service.annotations,
+        route=_route(router),
     )
 
 
 def router_arguments_are_free(proposal: Proposal) -> Iterator[Fault]:
     """Each element of router.extraArgs is one word, and none is the operator's."""
-    field, arguments = "spec.router.extraArgs", proposal.spec.router.extra_args
+    router = proposal.spec.router
+    field, arguments = "spec.router.extraArgs", router.extra_args
     for index, what, remedy in malformed(arguments):
-        yield Fault(field=f"{field}[{index}]", what=what, remedy=remedy, reason=Reason.INVALID)
+        yield _invalid(f"{field}[{index}]", what, remedy)
+    program = PROGRAMS.get(router.type)
+    if program is None:
+        return
     for index, argument in enumerate(arguments):
-        if flag := OWNED_FLAGS.find(argument):
-            yield Fault(
-                field=f"{field}[{index}]",
-                what=f"{argument.split('=', 1)[0]} is the operator's",
-                remedy=flag.remedy,
-                reason=Reason.INVALID,
+        if flag := program.owned.find(argument):
+            what = f"{argument.split('=', 1)[0]} is the operator's"
+            yield _invalid(f"{field}[{index}]", what, flag.remedy)
+
+
+def policies_exist(proposal: Proposal) -> Iterator[Fault]:
+    """The router has the policies that the spec names."""
+    router = proposal.spec.router
+    program = PROGRAMS.get(router.type)
+    if program is None:
+        return
+    for name, policy in (
+        ("policy", router.policy.value),
+        ("prefillPolicy", router.prefill_policy.value),
+        ("decodePolicy", router.decode_policy.value),
+    ):
+        if policy and RouterPolicy(policy) not in program.policies:
+            known = ", ".join(known.value for known in program.policies)
+            yield _invalid(
+                f"spec.router.{name}",
+                f"{router.type} has no policy {policy}",
+                f"set it to one of {known}",
             )
 
 
-def _arguments(proposal: Proposal, namespace: str, startup: int) -> Iterable[str]:
-    router = proposal.spec.router
-    if proposal.spec.prefill is None:
+def _arguments(
+    proposal: Proposal, program: RouterProgram, namespace: str, startup: int
+) -> Iterable[str]:
+    spec = proposal.spec
+    if spec.prefill is None:
+        yield from program.whole[spec.engine.type]
         yield from ("--selector", *_selector(proposal.name, Role.DECODE))
     else:
-        yield from ("--vllm-pd-disaggregation", "--kv-connector", "nixl")
+        yield from program.split[spec.engine.type]
         yield from ("--prefill-selector", *_selector(proposal.name, Role.PREFILL))
         yield from ("--decode-selector", *_selector(proposal.name, Role.DECODE))
-    yield from _policies(router, split=proposal.spec.prefill is not None)
+    yield from _policies(spec.router, program, split=spec.prefill is not None)
     yield from ("--service-discovery", "--service-discovery-namespace", namespace)
     yield from ("--service-discovery-port", str(ports.ENGINE_HTTP.number))
     yield from ("--host", "0.0.0.0", "--port", str(ports.ROUTER_HTTP.number))  # noqa: S104
     yield from ("--prometheus-host", "0.0.0.0")  # noqa: S104
     yield from ("--prometheus-port", str(ports.ROUTER_METRICS.number))
     yield from ("--worker-startup-timeout-secs", str(startup))
-    longest = duration.whole_seconds(proposal.spec.decode.drain.timeout)
+    longest = duration.whole_seconds(spec.decode.drain.timeout)
     yield from ("--request-timeout-secs", str(max(MIN_REQUEST_SECONDS, longest)))
-    yield from router.extra_args
+    yield from spec.router.extra_args
 
 
-def _policies(router: RouterSpec, *, split: bool) -> Iterable[str]:
-    yield from ("--policy", _POLICIES[router.policy])
+def _policies(router: RouterSpec, program: RouterProgram, *, split: bool) -> Iterable[str]:
+    yield from ("--policy", program.policies[router.policy])
     if not split:
         return
     for flag, policy in (
@@ -152,12 +125,22 @@ def _policies(router: RouterSpec, *, split: bool) -> Iterable[str]:
         ("--decode-policy", router.decode_policy),
     ):
         if policy is not RoleRouterPolicy.INHERIT:
-            yield from (flag, _POLICIES[RouterPolicy(policy.value)])
+            yield from (flag, program.policies[RouterPolicy(policy.value)])
 
 
 def _selector(name: str, role: Role) -> Iterable[str]:
     return (f"{key}={value}" for key, value in leader_selector(name, role).items())
 
 
+def _route(router: RouterSpec) -> RoutePlan | None:
+    if not router.gateway.parent_refs:
+        return None
+    return RoutePlan(parents=router.gateway.parent_refs, hostnames=router.gateway.hostnames)
+
+
 def _resources(user: Mapping[str, Any]) -> Mapping[str, Any]:
     return user or _DEFAULT_RESOURCES
+
+
+def _invalid(field: str, what: str, remedy: str) -> Fault:
+    return Fault(field=field, what=what, remedy=remedy, reason=Reason.INVALID)

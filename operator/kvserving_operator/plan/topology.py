@@ -2,13 +2,23 @@
 
 from collections.abc import Iterable
 
-from kvserving_operator.engines.base import EngineRoleSpec, Topology
+from kvserving_operator.api.v1alpha1 import AutomationMode, AutoscalingSpec, RoleAutoscaling
+from kvserving_operator.engines.base import EngineRoleSpec, Role, Topology
 from kvserving_operator.plan.model import RolePlan
 
 
-def replicas(role_spec: EngineRoleSpec) -> int:
-    """Replicas of a role: what is written, else 1."""
-    return 1 if role_spec.replicas is None else role_spec.replicas
+def scaling(spec: AutoscalingSpec, role: Role) -> RoleAutoscaling | None:
+    """The limits of a role that the autoscaler owns, else None."""
+    if spec.mode is not AutomationMode.APPLY:
+        return None
+    return spec.prefill if role is Role.PREFILL else spec.decode
+
+
+def replicas(role_spec: EngineRoleSpec, limits: RoleAutoscaling | None = None) -> int:
+    """Replicas of a role: what is written, else the fewest that an autoscaler may have, else 1."""
+    if role_spec.replicas is not None:
+        return role_spec.replicas
+    return 1 if limits is None else limits.min_replicas
 
 
 def accelerators(role_spec: EngineRoleSpec, topology: Topology) -> int:

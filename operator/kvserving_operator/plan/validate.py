@@ -23,11 +23,15 @@ from kvserving_operator.plan.pod_rules import (
     volume_sources_are_single,
     workload_keys_are_legal,
 )
-from kvserving_operator.plan.router import router_arguments_are_free
+from kvserving_operator.plan.router import policies_exist, router_arguments_are_free
 from kvserving_operator.plan.template_rules import (
     host_network_has_no_policy,
     pod_templates_are_free,
     pod_templates_are_shaped,
+)
+from kvserving_operator.plan.tier_rules import (
+    external_address_is_usable,
+    external_tier_has_no_children,
 )
 
 Rule = Callable[[Proposal], Iterator[Fault]]
@@ -79,6 +83,9 @@ RULES: Final[tuple[Rule, ...]] = (
     attention_is_stated,
     engine_can_do_it,
     router_arguments_are_free,
+    policies_exist,
+    external_address_is_usable,
+    external_tier_has_no_children,
     mount_paths_are_free,
     volume_sources_are_single,
     resources_are_quantities,
@@ -90,7 +97,11 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def faults(proposal: Proposal) -> tuple[Fault, ...]:
-    """Every fault of ``proposal``, each once, in the order of the rules."""
-    found = (fault for rule in RULES for fault in rule(proposal))
+def faults(proposal: Proposal, *, preview: bool = False) -> tuple[Fault, ...]:
+    """Every fault of ``proposal``, each once, in the order of the rules.
+
+    With ``preview`` what is not available yet is no fault.
+    """
+    rules = (rule for rule in RULES if not (preview and rule is only_what_is_built))
+    found = (fault for rule in rules for fault in rule(proposal))
     return tuple(dict.fromkeys(found))

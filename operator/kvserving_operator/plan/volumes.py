@@ -12,9 +12,11 @@ AUTH: Final = "auth"
 LMCACHE: Final = "lmcache"
 CONFIG: Final = "config"
 DATA: Final = "data"
+TIER: Final = "tier"
+TLS: Final = "tls"
 
 ENGINE: Final = frozenset(
-    {TMP, SHARED_MEMORY, METRICS, COMPILE_CACHE, HUB_CACHE, MODEL, AUTH, LMCACHE}
+    {TMP, SHARED_MEMORY, METRICS, COMPILE_CACHE, HUB_CACHE, MODEL, AUTH, LMCACHE, TIER}
 )
-VALKEY: Final = frozenset({AUTH, CONFIG, DATA})
+VALKEY: Final = frozenset({AUTH, CONFIG, DATA, TLS})
 ROUTER: Final = frozenset({TMP})

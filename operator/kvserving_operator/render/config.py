@@ -40,6 +40,8 @@ def valkey_conf(tier: TierPlan) -> str:
         acl_file=f"{valkey.AUTH_FOLDER}/{ACL_KEY}",
         data_folder=valkey.DATA_FOLDER,
         databases=tier.databases,
+        tls_folder=valkey.TLS_FOLDER if tier.tls_secret else "",
+        on_disk=tier.volume is not None,
         maxmemory_bytes=tier.maxmemory_bytes,
         io_threads=tier.io_threads,
     )
@@ -52,7 +54,7 @@ def engine_config_hash(plan: Plan, role: RolePlan, auth: AuthMaterial) -> str | 
     """
     if role.launch.cache_file is None:
         return None
-    password = auth.engine_password if role.wait_for else ""
+    password = auth.engine_password if role.reads_auth else ""
     return digest(dict(role.launch.cache_file), password)
 
 

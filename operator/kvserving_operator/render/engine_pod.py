@@ -30,6 +30,7 @@ def engine_template(plan: Plan, role: RolePlan, config_hash: str | None) -> dict
         _spec(plan, role),
         labels=role.labels,
         annotations={
+            **role.launch.annotations,
             **role.annotations,
             **(pod.config_annotation(config_hash) if config_hash else {}),
         },
@@ -158,6 +159,7 @@ def _wait(plan: Plan, role: RolePlan) -> dict[str, Any]:
             "wait-for-tier",
             "--timeout",
             f"{WAIT_SECONDS}s",
+            *(("--tls",) if role.wait_with_tls else ()),
             *role.wait_for,
         ],
         "resources": {kind: dict(amounts) for kind, amounts in _AGENT_RESOURCES.items()},
@@ -173,6 +175,8 @@ def _mounts(role: RolePlan) -> list[dict[str, Any]]:
     ]
     if role.launch.cache_file is not None:
         mounts.append({"name": volumes.LMCACHE, "mountPath": paths.LMCACHE, "readOnly": True})
+    if role.authority_secret:
+        mounts.append({"name": volumes.TIER, "mountPath": paths.TIER_AUTHORITY, "readOnly": True})
     for mount in role.mounts:
         entry: dict[str, Any] = {"name": mount.name, "mountPath": mount.path}
         mounts.append({**entry, "readOnly": True} if mount.read_only else entry)
@@ -194,5 +198,13 @@ def _volumes(plan: Plan, role: RolePlan) -> list[dict[str, Any]]:
     if role.launch.cache_file is not None:
         source = {"name": plan.names.lmcache, "defaultMode": 0o444}
         result.append({"name": volumes.LMCACHE, "configMap": source})
+    if role.authority_secret:
+        result.append({"name": volumes.TIER, "secret": _authority(role.authority_secret)})
     result += [{"name": mount.name, **mount.source} for mount in role.mounts]
     return result
+
+
+def _authority(secret: str) -> dict[str, Any]:
+    """Optional: an engine whose tier has no certificate yet serves without the tier."""
+    item = {"key": paths.AUTHORITY_FILE, "path": paths.AUTHORITY_FILE}
+    return {"secretName": secret, "defaultMode": 0o444, "items": [item], "optional": True}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kvserving_operator.plan.model import AuthMaterial, Manifest, OwnerReference, Plan
-from kvserving_operator.render import config, disruption, policy, rbac, services
+from kvserving_operator.render import config, disruption, optional, policy, rbac, services
 from kvserving_operator.render.metadata import seal
 from kvserving_operator.render.router import router_deployment
 from kvserving_operator.render.secret import auth_secret
@@ -19,7 +19,7 @@ def render(plan: Plan, auth: AuthMaterial, owner: OwnerReference) -> tuple[Manif
     """
     return tuple(
         seal(manifest, owner)
-        for part in (_accounts, _configuration, _services, _policies, _workloads)
+        for part in (_accounts, _configuration, _services, _policies, _workloads, _fronts)
         for manifest in part(plan, auth)
     )
 
@@ -39,6 +39,8 @@ def _configuration(plan: Plan, auth: AuthMaterial) -> Iterator[Manifest]:
             yield manifest
     if plan.tier is not None:
         yield config.valkey_config(plan, plan.tier)
+        if plan.tier.certificate is not None:
+            yield optional.tier_certificate(plan, plan.tier.certificate)
 
 
 def _services(plan: Plan, auth: AuthMaterial) -> Iterator[Manifest]:
@@ -72,3 +74,11 @@ def _workloads(plan: Plan, auth: AuthMaterial) -> Iterator[Manifest]:
         yield engine_statefulset(plan, role, hash_)
     if plan.router is not None:
         yield router_deployment(plan, plan.router)
+
+
+def _fronts(plan: Plan, auth: AuthMaterial) -> Iterator[Manifest]:
+    del auth
+    if plan.router is not None and plan.router.route is not None:
+        yield optional.http_route(plan, plan.router.route)
+    if plan.monitor is not None:
+        yield optional.pod_monitor(plan, plan.monitor)

@@ -1,7 +1,8 @@
 """NetworkPolicies, ingress only. Pure.
 
-Decode opens all connections of a transfer, so prefill needs no way to decode. The kubelet's
-probes come from the node, which policies do not hold back. Host networking and RDMA go by them.
+With vLLM decode opens all connections of a transfer, so prefill needs no way to decode; SGLang's
+prefill pushes, so there each role reaches the other. The kubelet's probes come from the node, which
+policies do not hold back. Host networking and RDMA go by them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,13 +24,14 @@ from kvserving_operator.render.metadata import metadata
 
 
 def engine_policy(plan: Plan, network: NetworkPlan, role: RolePlan) -> Manifest:
-    """The front reaches the API, the operator and scrapers the agent, decode the KV of prefill."""
+    """The front reaches the API, the operator and scrapers the agent, peers what KV needs."""
     rules = [
         _rule(_front_of(plan, network), [role.launch.http]),
         _rule([_operator(network), *network.metrics_from], [ports.AGENT]),
     ]
     if role.launch.peer_ports:
-        rules.append(_rule([_pods(plan, Role.DECODE)], role.launch.peer_ports))
+        peers = [_pods(plan, peer) for peer in role.launch.peers]
+        rules.append(_rule(peers, role.launch.peer_ports))
     return _policy(plan, role.name, role.role, rules)
 
 

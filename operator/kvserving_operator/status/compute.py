@@ -219,6 +219,10 @@ def _role_status(situation: Situation, role: Role) -> RoleStatus | None:
 
 
 def _tier_status(situation: Situation) -> TierStatus | None:
+    if situation.plan is not None and situation.plan.external_instances:
+        return TierStatus(
+            instances=situation.plan.external_instances, epoch=situation.plan.tier_epoch
+        )
     if Role.VALKEY not in situation.roles:
         return None
     health, previous = situation.roles[Role.VALKEY], situation.previous.tier or TierStatus()

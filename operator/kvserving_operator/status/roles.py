@@ -23,11 +23,21 @@ SERVING_ROLES = (Role.PREFILL, Role.DECODE, Role.ROUTER)
 
 def role_conditions(situation: Situation) -> list[Condition]:
     """One condition for each role that the situation holds."""
-    return [
+    conditions = [
         _role_condition(type_, situation.roles[role], paused=situation.paused)
         for role, type_ in CONDITION_OF.items()
         if role in situation.roles
     ]
+    if situation.plan is not None and situation.plan.external_instances:
+        conditions.append(
+            condition(
+                ConditionType.REMOTE_TIER_READY,
+                status=ConditionStatus.UNKNOWN,
+                reason=Reason.NOT_MEASURED,
+                message="the external tier is not looked at by this version",
+            )
+        )
+    return conditions
 
 
 def _role_condition(type_: ConditionType, health: RoleHealth | None, *, paused: bool) -> Condition:

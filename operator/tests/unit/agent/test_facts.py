@@ -146,3 +146,11 @@ def test_whatever_a_page_shows_the_answer_is_honest_json(
     for number in json.loads(text)["numbers"].values():
         assert number["value"] is None or 0 <= number["value"] < LARGEST
         assert (number["value"] is None) == (number["ageSeconds"] is None)
+
+
+def test_sglang_s_numbers_have_the_keys_of_vllm_s():
+    assert set(facts.SGLANG_NUMBERS) <= set(VLLM_NUMBERS)
+    page = {"sglang:num_running_reqs": [2.0, 1.0], "sglang:token_usage": [0.25, 0.5]}
+    values = facts.numbers(page, facts.NUMBERS["SGLang"])
+    assert (values["running"], values["kvCacheUsage"]) == (3, 0.5)
+    assert values["waiting"] is None

@@ -36,7 +36,7 @@ def test_each_of_them_is_needed(name: str) -> None:
     ("name", "value"),
     [
         ("ROLE", "router"),
-        ("ENGINE_TYPE", "SGLang"),
+        ("ENGINE_TYPE", "TGI"),
         ("ENGINE_URL", "https://127.0.0.1:8000"),
         ("ENGINE_URL", "http://127.0.0.1:99999"),
         ("ENGINE_URL", "http://127.0.0.1:8000/v1"),

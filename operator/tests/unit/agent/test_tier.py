@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
+import subprocess
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +18,9 @@ from kvserving_agent.main import main
 
 
 @asynccontextmanager
-async def listening(answer: bytes | None, port: int = 0) -> AsyncIterator[int]:
+async def listening(
+    answer: bytes | None, port: int = 0, *, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
     """A server that answers each first request so; None: never."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -28,9 +32,22 @@ async def listening(answer: bytes | None, port: int = 0) -> AsyncIterator[int]:
             await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", port)
+    server = await asyncio.start_server(serve, "127.0.0.1", port, ssl=tls)
     async with server:
         yield int(server.sockets[0].getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    """A server's context with a certificate that nobody vouches for."""
+    folder = tmp_path_factory.mktemp("tls")
+    files = [str(folder / name) for name in ("tls.crt", "tls.key")]
+    request = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
+    command = [*request.split(), "-subj", "/CN=x", "-out", files[0], "-keyout", files[1]]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*files)
+    return context
 
 
 def closed_port() -> int:
@@ -60,6 +77,17 @@ async def test_any_resp_reply_will_do(reply: bytes) -> None:
 async def test_what_is_no_reply_is_named(reply: bytes, fault: str) -> None:
     async with listening(reply) as port:
         assert await tier.wait([("127.0.0.1", port)], 0.1) == {("127.0.0.1", port): fault}
+
+
+async def test_tls_is_spoken_whoever_vouches_for_it(certificate: ssl.SSLContext) -> None:
+    async with listening(b"-NOAUTH x\r\n", tls=certificate) as port:
+        assert await tier.wait([("127.0.0.1", port)], 5, tls=True) == {}
+
+
+async def test_an_instance_without_tls_is_told_from_a_silent_one() -> None:
+    async with listening(b"+PONG\r\n") as port:
+        silent = await tier.wait([("127.0.0.1", port)], 0.1, tls=True)
+    assert silent[("127.0.0.1", port)] in {"no TLS", "no answer", "connection closed"}
 
 
 async def test_only_the_silent_ones_are_named_and_the_bound_holds() -> None:

@@ -4,17 +4,27 @@ import yaml
 
 from kvserving_operator.api.v1alpha1 import EngineFeature
 from kvserving_operator.engines import lmcache
-from kvserving_operator.engines.base import CacheSettings
+from kvserving_operator.engines.base import CacheSettings, TierAccess, TierAuth
 
+REMOTE = TierAccess(
+    instances=("x-valkey-0.x-valkey.ns.svc:6379", "x-valkey-1.x-valkey.ns.svc:6379"),
+    template="x-valkey-{ordinal}.x-valkey.ns.svc:6379",
+    slots=2,
+    tls=False,
+    authority_secret="",
+    auth=TierAuth(secret="x-auth", user="engine", password_key="valkey-engine-password"),
+    database=7,
+    epoch="00000abc12345678",
+)
 SETTINGS = CacheSettings(
     chunk_tokens=256,
     local_bytes_per_rank=60 << 30,
     local_bytes_first_rank=60 << 30,
     min_tokens=None,
-    remote=("x-valkey-0.x-valkey.ns.svc:6379",),
-    database=7,
-    auth_secret="x-auth",
+    remote=REMOTE,
     ranks=8,
+    revision="v1",
+    digest="",
     features=frozenset(),
 )
 
@@ -71,5 +81,62 @@ def test_the_database_is_the_last_part_of_the_address():
 def test_the_client_does_not_log_its_address():
     found = {variable.name: variable.value for variable in lmcache.environment(SETTINGS)}
     assert found["LMCACHE_LOG_LEVEL"] == "WARNING"
-    local = {variable.name for variable in lmcache.environment(replace(SETTINGS, remote=()))}
+    local = {variable.name for variable in lmcache.environment(replace(SETTINGS, remote=None))}
     assert local == {"LMCACHE_CONFIG_FILE", "LMCACHE_TRACK_USAGE"}
+
+
+RANKED = frozenset({EngineFeature.RANKED_REMOTE})
+
+
+def environment(settings: CacheSettings) -> dict[str, object]:
+    return {
+        v.name: v.value if v.value_from is None else v.value_from
+        for v in lmcache.environment(settings)
+    }
+
+
+def with_remote(**changes: object) -> CacheSettings:
+    return replace(SETTINGS, remote=replace(REMOTE, **changes))
+
+
+def test_a_client_that_knows_ranks_gets_the_template_and_no_password():
+    settings = replace(SETTINGS, features=RANKED)
+    content = lmcache.cache_file(settings)
+    assert content["remote_url"] == "resp://x-valkey-{ordinal}.x-valkey.ns.svc:6379"
+    assert content["extra_config"] == {
+        "save_chunk_meta": False,
+        "kvserving.tier_epoch": "00000abc12345678",
+        "kvserving.revision": "v1",
+        "kvserving.digest": "",
+        "kvserving.instances_per_rank": 2,
+    }
+    found = environment(settings)
+    assert "LMCACHE_REMOTE_URL" not in found
+    assert found["LMCACHE_RESP_USERNAME"] == "engine"
+
+
+def test_tls_changes_the_scheme_and_names_the_authority():
+    authority = "/etc/kvserving/tier/ca.crt"
+    stock = with_remote(tls=True, authority_secret="s")
+    url = str(environment(stock)["LMCACHE_REMOTE_URL"])
+    assert url.startswith("rediss://")
+    assert url.endswith(f"/7?ssl_ca_certs={authority}")
+    content = lmcache.cache_file(replace(stock, features=RANKED))
+    assert content["remote_url"].startswith("valkeys://")
+    assert content["extra_config"]["kvserving.ca_file"] == authority
+
+
+def test_without_databases_the_epoch_is_the_seed_of_every_hash():
+    found = environment(with_remote(database=None, auth=None))
+    assert found["LMCACHE_REMOTE_URL"] == "redis://x-valkey-0.x-valkey.ns.svc:6379"
+    assert found["PYTHONHASHSEED"] == str(0xABC)
+    assert "LMCACHE_RESP_PASSWORD" not in found
+    assert 0 <= int(str(found["PYTHONHASHSEED"])) < 2**32
+
+
+def test_somebody_else_s_tier_has_user_and_password_in_one_secret():
+    auth = TierAuth(secret="cache", user_key="username", password_key="password")
+    found = environment(with_remote(auth=auth))
+    for name, key in (("USERNAME", "username"), ("PASSWORD", "password")):
+        reference = {"secretKeyRef": {"name": "cache", "key": key}}
+        assert found[f"LMCACHE_RESP_{name}"] == reference

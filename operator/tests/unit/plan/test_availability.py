@@ -3,38 +3,18 @@
 import pytest
 
 from kvserving_operator.api.conditions import Reason
+from kvserving_operator.plan import Refusal, build
 from kvserving_operator.plan.availability import NOT_YET
-from tests.unit.stack import CPU, SPLIT, TIER, planned, refused
+from tests.unit.stack import CPU, DEFAULTS, SPLIT, TIER, kvserving, planned, refused
 
 ASKED = [
-    ({"engine.type": "SGLang"}, "spec.engine.type"),
     ({"engine.features": ["GraniKV"]}, "spec.engine.features"),
     ({**SPLIT, "prefill.nodesPerReplica": 2}, "spec.prefill.nodesPerReplica"),
     ({"decode.nodesPerReplica": 2}, "spec.decode.nodesPerReplica"),
-    (
-        {
-            **CPU,
-            "model.attention": "MLA",
-            "kvCache.remote": {"type": "External", "external": {"urlTemplate": "resp://h:1"}},
-        },
-        "spec.kvCache.remote.type",
-    ),
-    ({**TIER, "kvCache.remote.instancesPerRank": 2}, "spec.kvCache.remote.instancesPerRank"),
-    (
-        {**TIER, "kvCache.remote.tls": {"mode": "Secret", "secretRef": {"name": "s"}}},
-        "spec.kvCache.remote.tls.mode",
-    ),
-    (
-        {**TIER, "kvCache.remote.persistence": {"volumeClaim": {"size": "1Gi"}}},
-        "spec.kvCache.remote.persistence.volumeClaim",
-    ),
     ({**TIER, "kvCache.remote.loading": {"mode": "Sync"}}, "spec.kvCache.remote.loading.mode"),
     ({**TIER, "kvCache.remote.loading": {"mode": "Bypass"}}, "spec.kvCache.remote.loading.mode"),
     ({"kvCache.hot": {"mode": "Fixed"}}, "spec.kvCache.hot.mode"),
     ({"transfer.peerRestart": "RestartDecode"}, "spec.transfer.peerRestart"),
-    ({"router.type": "SMG"}, "spec.router.type"),
-    ({"router.gateway": {"parentRefs": [{"name": "g"}]}}, "spec.router.gateway"),
-    ({"router.gateway": {"hostnames": ["a.b"]}}, "spec.router.gateway"),
     ({"rollout.strategy": "BlueGreen"}, "spec.rollout.strategy"),
     ({"autoscaling": {"mode": "Recommend"}}, "spec.autoscaling.mode"),
     ({"tuning": {"mode": "Apply"}}, "spec.tuning.mode"),
@@ -42,7 +22,6 @@ ASKED = [
         {"metrics": {"source": "Prometheus", "prometheus": {"url": "http://p:9090"}}},
         "spec.metrics.source",
     ),
-    ({"metrics": {"podMonitor": {}}}, "spec.metrics.podMonitor"),
 ]
 
 
@@ -67,6 +46,17 @@ def test_every_line_of_the_table_is_tried_here():
         {**TIER, "kvCache.remote.loading": {"mode": "Auto", "minTokens": 512}},
         {"router.gateway": {"parentRefs": [], "hostnames": []}},
         {"router.type": "None"},
+        {"router.type": "SMG"},
+        {"engine.type": "SGLang", "router.type": "SMG"},
+        {"router.gateway": {"parentRefs": [{"name": "g"}], "hostnames": ["a.b"]}},
+        {"metrics": {"podMonitor": {}}},
+        {**TIER, "kvCache.remote.tls": {"mode": "Secret", "secretRef": {"name": "s"}}},
+        {**TIER, "kvCache.remote.persistence": {"volumeClaim": {"size": "1Gi"}}},
+        {
+            **CPU,
+            "model.attention": "MLA",
+            "kvCache.remote": {"type": "External", "external": {"urlTemplate": "resp://h:1"}},
+        },
         {"metrics": {"source": "Direct"}},
         {"sla": {"ttft": {"p90": "1s"}}},
         {"suspend": True},
@@ -75,3 +65,10 @@ def test_every_line_of_the_table_is_tried_here():
 )
 def test_what_is_built_is_accepted(changes: dict):
     planned(changes)
+
+
+@pytest.mark.parametrize(("changes", "field"), ASKED)
+def test_a_preview_plans_it_all_the_same(changes: dict, field: str):
+    built = build(kvserving(changes), DEFAULTS, preview=True)
+    if isinstance(built, Refusal):
+        assert field not in {fault.field for fault in built.faults}

@@ -1,7 +1,7 @@
 import pytest
 
 from kvserving_operator.engines.base import Role
-from kvserving_operator.plan import cache
+from kvserving_operator.plan import tier as tier_module
 from tests.unit.stack import CPU, CPU_SPLIT, SPLIT, TIER, planned, refused
 
 GIB = 1 << 30
@@ -163,7 +163,7 @@ def test_an_epoch_names_a_database():
     tier = planned(BASE).tier
     assert tier is not None
     assert len(tier.epoch) == 16
-    assert 0 <= int(tier.epoch, 16) % tier.databases < cache.DATABASES
+    assert 0 <= int(tier.epoch, 16) % tier.databases < tier_module.DATABASES
 
 
 def test_only_the_role_with_the_cache_waits_for_the_tier():

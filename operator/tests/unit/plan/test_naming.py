@@ -54,7 +54,11 @@ def test_every_name_is_used_or_known():
     changes = {
         "prefill": {},
         "model.attention": "MLA",
-        "kvCache.remote": {"type": "Managed", "memoryPerInstance": "1Gi"},
+        "kvCache.remote": {
+            "type": "Managed",
+            "memoryPerInstance": "1Gi",
+            "tls": {"mode": "CertManager", "issuerRef": {"name": "i"}},
+        },
     }
     used = {entry.split("/")[1] for entry in kinds(rendered(changes))}
     names = naming.child_names("x")

@@ -1,0 +1,122 @@
+"""What of SGLang's command line and environment is the operator's, and where it refers to. Pure.
+
+Flag names, aliases included, were read from SGLang 0.5.23 (``sglang/srt/arg_groups/fields``).
+"""
+
+from typing import Final
+
+from kvserving_operator.engines.flags import Flag, FlagTable
+
+_PARALLELISM: Final = "set parallelism of the role"
+_NODES: Final = "set nodesPerReplica of the role"
+_PORTS: Final = "remove it: the operator owns the ports, network policies rest on them"
+_TLS: Final = "remove it: keys and TLS towards clients are the gateway's job"
+_WIRING: Final = "set spec.transfer"
+_TIER: Final = "remove it: cache tiers are not available with SGLang here"
+
+
+def _flag(remedy: str, *names: str) -> Flag:
+    return Flag(names=names, remedy=remedy)
+
+
+OWNED_FLAGS: Final = FlagTable(
+    (
+        _flag("write the flags themselves", "--config"),
+        _flag("remove it: the engine would print its help and end", "--help", "-h"),
+        _flag("set spec.model.name or spec.model.volume.path", "--model-path", "--model"),
+        _flag("set spec.model.servedNames", "--served-model-name"),
+        _flag("set spec.model.revision", "--revision"),
+        _flag("set spec.model.maxModelLen", "--context-length"),
+        _flag("set spec.kvCache.dtype", "--kv-cache-dtype"),
+        _flag(_PORTS, "--host", "--port", "--grpc-mode", "--smg-grpc-mode", "--grpc-port"),
+        _flag(_PORTS, "--smg-http-sidecar-port", "--grpc-http-sidecar-port"),
+        _flag(_PORTS, "--nccl-port", "--gated-launch-port", "--fastapi-root-path"),
+        _flag(
+            _TLS,
+            "--api-key",
+            "--admin-api-key",
+            "--ssl-keyfile",
+            "--ssl-certfile",
+            "--ssl-ca-certs",
+            "--ssl-keyfile-password",
+            "--enable-ssl-refresh",
+        ),
+        _flag("remove it: the operator measures by the metrics", "--enable-metrics"),
+        _flag(_PARALLELISM, "--tp-size", "--tensor-parallel-size", "--tp"),
+        _flag(_PARALLELISM, "--pp-size", "--pipeline-parallel-size", "--pp"),
+        _flag(_PARALLELISM, "--dp-size", "--data-parallel-size", "--dp"),
+        _flag(_PARALLELISM, "--attn-dp-size", "--attention-data-parallel-size"),
+        _flag(_PARALLELISM, "--enable-dp-attention"),
+        _flag(_PARALLELISM, "--dcp-size", "--decode-context-parallel-size"),
+        _flag(_PARALLELISM, "--ep-size", "--expert-parallel-size", "--ep"),
+        _flag(
+            "remove it: context parallel prefill is not available with SGLang here",
+            "--enable-prefill-cp",
+            "--cp-strategy",
+            "--attn-cp-size",
+            "--attention-context-parallel-size",
+        ),
+        _flag(_NODES, "--nnodes", "--node-rank", "--dist-init-addr", "--nccl-init-addr"),
+        _flag(
+            _WIRING,
+            "--disaggregation-mode",
+            "--disaggregation-transfer-backend",
+            "--disaggregation-bootstrap-port",
+            "--enable-pd-role-switch",
+        ),
+        _flag("remove it: nothing here listens to KV events yet", "--kv-events-config"),
+        _flag(_TIER, "--enable-lmcache", "--lmcache-config-file"),
+        _flag(_TIER, "--enable-flexkv", "--flexkv-config-file"),
+    ),
+)
+
+ENGINE_ONLY_FLAGS: Final = FlagTable(
+    tuple(
+        _flag("move it to spec.engine.extraArgs: both roles must run with the same value", *names)
+        for names in (
+            ("--page-size",),
+            ("--dtype",),
+            ("--quantization",),
+            ("--quantization-param-path",),
+            ("--speculative-algorithm",),
+            ("--speculative-draft-model-path", "--speculative-draft-model"),
+            ("--speculative-num-steps",),
+            ("--speculative-eagle-topk",),
+            ("--speculative-num-draft-tokens",),
+            ("--tokenizer-path",),
+            ("--tokenizer-mode",),
+            ("--json-model-override-args",),
+            ("--model-impl",),
+            ("--trust-remote-code",),
+            ("--disaggregation-decode-allocation-policy",),
+            ("--disaggregation-enable-kv-checksum",),
+        )
+    ),
+    others=frozenset({"--model"}),
+)
+"""Flags that shape the KV, the token ids or the transfer between the roles."""
+
+OWNED_ENV: Final = {
+    "PROMETHEUS_MULTIPROC_DIR": "remove it: the metrics are read from there",
+    "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "remove it: the probes rest on it",
+    "SGLANG_PORT": _PORTS,
+    "SGLANG_GRPC_PORT": _PORTS,
+    "HF_HOME": "set spec.model.cache.mountPath",
+    "HF_TOKEN": "set spec.model.huggingFace.tokenSecretRef",
+    "HF_HUB_OFFLINE": "set spec.model.huggingFace.offline",
+}
+"""Variable to remedy."""
+
+OWNED_ENV_PREFIXES: Final = {
+    "SGLANG_DISAGGREGATION_NIXL_": "set spec.transfer.nixl",
+    "LMCACHE_": _TIER,
+    "GRANIKV_": "set spec.kvCache.hot",
+    "KVSERVING_": "remove it: it is the operator's own",
+}
+
+
+def env_remedy(name: str) -> str | None:
+    """The remedy when the operator owns ``name``; None if it is free."""
+    if name in OWNED_ENV:
+        return OWNED_ENV[name]
+    return next((r for prefix, r in OWNED_ENV_PREFIXES.items() if name.startswith(prefix)), None)

@@ -1,0 +1,77 @@
+"""What is wrong with the remote tier of a spec, as far as CEL cannot say it. Pure."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from kvserving_operator.api.conditions import Reason
+from kvserving_operator.api.v1alpha1 import ExternalTier, RemoteType, TLSMode
+from kvserving_operator.engines.base import Proposal
+from kvserving_operator.engines.faults import Fault
+from kvserving_operator.plan.tier import filled, is_tls
+
+_FIELD: Final = "spec.kvCache.remote.external.urlTemplate"
+_PLACE: Final = re.compile(r"\{(\w*)\}")
+_PLACES: Final = ("ordinal", "rank", "slot")
+_HOST_PORT: Final = re.compile(
+    r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*(:[0-9]{1,5})?\Z",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def external_address_is_usable(proposal: Proposal) -> Iterator[Fault]:
+    """The template gives a host and a port for each instance, and different ones."""
+    external = _external(proposal)
+    if external is None:
+        return
+    _, _, template = external.url_template.partition("://")
+    unknown = [place for place in _PLACE.findall(template) if place not in _PLACES]
+    address = filled(template, ordinal=0, ranks=1)
+    if unknown:
+        what = f"{{{unknown[0]}}} stands for nothing"
+        yield _invalid(_FIELD, what, "use {ordinal}, {rank} and {slot}")
+    elif not _HOST_PORT.match(address) or not _port_is_legal(address):
+        yield _invalid(_FIELD, "has no host and port", "write SCHEME://HOST:PORT")
+    slots = proposal.spec.kv_cache.remote.instances_per_rank
+    if slots > 1 and not {"ordinal", "slot"} & set(_PLACE.findall(template)):
+        what = "gives the same address for every instance of a rank"
+        yield _invalid(_FIELD, what, "add {ordinal} or {slot}")
+
+
+def external_tier_has_no_children(proposal: Proposal) -> Iterator[Fault]:
+    """What describes Valkeys of the operator's has no meaning for somebody else's."""
+    external, remote = _external(proposal), proposal.spec.kv_cache.remote
+    if external is None:
+        return
+    if remote.tls.mode is not TLSMode.DISABLED:
+        yield _invalid(
+            "spec.kvCache.remote.tls.mode",
+            "is for a managed tier",
+            "set it to Disabled and write valkeys:// in external.urlTemplate",
+        )
+    if external.ca_secret_ref is not None and not is_tls(external.url_template):
+        yield _invalid(
+            "spec.kvCache.remote.external.caSecretRef",
+            "is for an address with TLS",
+            "write valkeys:// in external.urlTemplate, or remove it",
+        )
+    if remote.memory_per_instance is not None:
+        yield _invalid(
+            "spec.kvCache.remote.memoryPerInstance",
+            "is for a managed tier",
+            "remove it: whoever runs the external tier sets its memory",
+        )
+
+
+def _external(proposal: Proposal) -> ExternalTier | None:
+    remote = proposal.spec.kv_cache.remote
+    return remote.external if remote.type is RemoteType.EXTERNAL else None
+
+
+def _port_is_legal(address: str) -> bool:
+    _, colon, port = address.rpartition(":")
+    return not colon or 0 < int(port) < 65536
+
+
+def _invalid(field: str, what: str, remedy: str) -> Fault:
+    return Fault(field=field, what=what, remedy=remedy, reason=Reason.INVALID)
