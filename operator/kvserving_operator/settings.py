@@ -1,4 +1,4 @@
-"""Settings of the operator process, from flags and environment. Nothing else reads the environment.
+"""Settings of the operator process, from flags and environment. Nothing else of it reads either.
 
 Every option is a flag with an environment variable as its default, so that a Deployment sets
 variables and a person types flags. The result is frozen and passed to whoever needs it.
@@ -16,6 +16,9 @@ from kvserving_operator import __version__
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _REGISTRY = "ghcr.io/kvserving"
+AGENT_IMAGE = f"{_REGISTRY}/operator:{__version__}"
+ROUTER_IMAGE = f"{_REGISTRY}/router:{__version__}"
+OPERATOR_LABELS = "app.kubernetes.io/name=kvserving-operator"
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -57,7 +60,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     parser = _parser(environment)
     given = parser.parse_args(arguments)
     try:
-        labels = _labels(given.operator_labels)
+        labels = parse_labels(given.operator_labels)
     except ValueError as error:
         parser.error(f"--operator-labels: {error}")
     if given.renew_deadline + given.write_timeout >= given.lease_duration:
@@ -146,12 +149,12 @@ def _add_images(parser: argparse.ArgumentParser, environment: Mapping[str, str])
     group = parser.add_argument_group("what children are made of")
     _option(
         group, environment, "--agent-image", variable="KVSERVING_AGENT_IMAGE",
-        default=f"{_REGISTRY}/operator:{__version__}",
+        default=AGENT_IMAGE,
         text="image of the agent beside each engine: the operator's own image",
     )  # fmt: skip
     _option(
         group, environment, "--router-image", variable="KVSERVING_ROUTER_IMAGE",
-        default=f"{_REGISTRY}/router:{__version__}",
+        default=ROUTER_IMAGE,
         text="image of the router where spec.router.image is empty",
     )  # fmt: skip
     _option(
@@ -160,7 +163,7 @@ def _add_images(parser: argparse.ArgumentParser, environment: Mapping[str, str])
     )  # fmt: skip
     _option(
         group, environment, "--operator-labels", variable="KVSERVING_OPERATOR_LABELS",
-        default="app.kubernetes.io/name=kvserving-operator",
+        default=OPERATOR_LABELS,
         text="labels (key=value,...) of the operator's pods: NetworkPolicies admit it by them",
     )  # fmt: skip
 
@@ -230,7 +233,8 @@ def _count(text: str) -> int:
     return value
 
 
-def _labels(text: str) -> dict[str, str]:
+def parse_labels(text: str) -> dict[str, str]:
+    """The labels in ``key=value,...``; ValueError when there is none or one cannot be read."""
     labels: dict[str, str] = {}
     for pair in filter(None, text.split(",")):
         key, separator, value = pair.partition("=")

@@ -25,15 +25,18 @@ class Credentials:
 
     kubeconfig: str | None
     configuration: Configuration = field(repr=False)
+    context: str | None = None
+    """Context of the kubeconfig; None is its current one."""
 
     @classmethod
-    async def load(cls, kubeconfig: str | None) -> "Credentials":
+    async def load(cls, kubeconfig: str | None, context: str | None = None) -> "Credentials":
         """Read the given kubeconfig, else the service account, else the default kubeconfig."""
-        return cls(kubeconfig=kubeconfig, configuration=await _load(kubeconfig))
+        configuration = await _load(kubeconfig, context)
+        return cls(kubeconfig=kubeconfig, configuration=configuration, context=context)
 
     async def reload(self) -> None:
         """Read the source again: the API server said 401 to what we had."""
-        self.configuration = await _load(self.kubeconfig)
+        self.configuration = await _load(self.kubeconfig, self.context)
 
     async def authorization(self) -> str | None:
         """Value of the Authorization header now, None with client certificates."""
@@ -41,12 +44,15 @@ class Credentials:
         return value or None
 
 
-async def _load(kubeconfig: str | None) -> Configuration:
+async def _load(kubeconfig: str | None, context: str | None) -> Configuration:
     configuration = Configuration()
     try:
-        if kubeconfig:
+        if kubeconfig or context:
             await load_kube_config(  # type: ignore[no-untyped-call]
-                config_file=kubeconfig, client_configuration=configuration, persist_config=False
+                config_file=kubeconfig,
+                context=context,
+                client_configuration=configuration,
+                persist_config=False,
             )
             return configuration
         try:

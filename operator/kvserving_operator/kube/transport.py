@@ -84,6 +84,8 @@ class Transport:
 
     `fence` is called immediately before every write attempt, after the wait for a free slot, and
     raises FencedError when the write must not be sent. `observe` is told of every attempt.
+    `permitted` raises when a call is not one of those that the operator declares; a program that
+    runs with a person's own rights passes one that raises never.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class Transport:
         attempts: int = _ATTEMPTS,
         write_timeout: float = WRITE_TIMEOUT,
         user_agent: str = meta.FIELD_MANAGER,
+        permitted: Callable[[Verb, Resource, str], None] = permissions.require,
     ) -> None:
         self._credentials = credentials
         self._rest = RESTClientObject(credentials.configuration)
@@ -105,6 +108,7 @@ class Transport:
         self._attempts = attempts
         self._write_timeout = write_timeout
         self._user_agent = user_agent
+        self._permitted = permitted
 
     async def __aenter__(self) -> Self:
         return self
@@ -118,7 +122,7 @@ class Transport:
 
     async def send(self, request: Request) -> Manifest:
         """Send with retries; every attempt of a write passes the fence anew."""
-        permissions.require(request.verb, request.resource, request.subresource)
+        self._permitted(request.verb, request.resource, request.subresource)
         for attempt in range(1, self._attempts + 1):
             last = attempt == self._attempts
             try:

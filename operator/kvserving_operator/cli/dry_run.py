@@ -1,0 +1,150 @@
+"""What a cluster would make of manifests: asked by dry runs, compared by the operator's code."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvserving_operator.api import meta
+from kvserving_operator.cli.changes import Change, change
+from kvserving_operator.cli.check import plan_of
+from kvserving_operator.cli.cluster import connected, passwords
+from kvserving_operator.kube import errors, paths
+from kvserving_operator.kube.client import ApiClient
+from kvserving_operator.kube.paths import Key
+from kvserving_operator.kube.transport import Request
+from kvserving_operator.observe.gather import gather
+from kvserving_operator.plan import Defaults, Manifest, OwnerReference, Plan, Refusal
+from kvserving_operator.reconcile.children import Children
+from kvserving_operator.render import render
+
+_MANAGER = "kvserving-cli"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Everything that would change, and what could not be found out."""
+
+    changes: list[Change] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def add(self, live: Manifest | None, wanted: Manifest | None) -> None:
+        """Note a change if it is one."""
+        found = change(live, wanted)
+        if found is not None:
+            self.changes.append(found)
+
+
+async def compared(
+    options: argparse.Namespace, manifests: Sequence[Mapping[str, Any]], known: Defaults
+) -> Outcome:
+    """The outcome of applying ``manifests``, one after the other."""
+    outcome = Outcome()
+    async with connected(options) as client:
+        for manifest in manifests:
+            key = Key(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+            try:
+                await _compare(client, key, manifest, known, outcome)
+            except errors.RequestError as error:
+                outcome.failures.append(f"{key.namespace}/{key.name}: {_explained(error, key)}")
+    return outcome
+
+
+async def _compare(
+    client: ApiClient, key: Key, manifest: Mapping[str, Any], known: Defaults, outcome: Outcome
+) -> None:
+    live = await client.get(paths.KVSERVINGS, *key)
+    stored = await _stored(client, key, manifest, live)
+    outcome.add(live, stored)
+    planned = plan_of(stored, known)
+    if isinstance(planned, Refusal):
+        outcome.failures += [f"{key.namespace}/{key.name}: {fault}" for fault in planned.faults]
+        return
+    if planned.suspended:
+        outcome.remarks.append(
+            f"{key.namespace}/{key.name}: is suspended; the operator would wait with its objects"
+        )
+    await _compare_children(client, key, planned, stored["metadata"]["uid"], outcome)
+
+
+async def _stored(
+    client: ApiClient, key: Key, manifest: Mapping[str, Any], live: Manifest | None
+) -> Manifest:
+    """The KVServing as the server would store it: its defaults, its rules, its webhooks."""
+    wanted: Manifest = {field: value for field, value in manifest.items() if field != "status"}
+    if live is not None:
+        wanted = _replacing(wanted, live)
+    return await client.send(
+        Request(
+            method="POST" if live is None else "PUT",
+            verb="create" if live is None else "update",
+            resource=paths.KVSERVINGS,
+            namespace=key.namespace,
+            name=None if live is None else key.name,
+            query={"dryRun": "All", "fieldValidation": "Strict", "fieldManager": _MANAGER},
+            body=wanted,
+        )
+    )
+
+
+def _replacing(wanted: Manifest, live: Manifest) -> Manifest:
+    """The file's spec in the live object; its labels and annotations are added to those there.
+
+    Replicas that the file leaves out and an autoscaler has set through the scale subresource stay:
+    applying the file would not touch them either.
+    """
+    metadata = dict(live["metadata"])
+    for kind in ("labels", "annotations"):
+        merged = {**metadata.get(kind, {}), **(wanted["metadata"].get(kind) or {})}
+        if merged:
+            metadata[kind] = merged
+    spec = dict(wanted["spec"])
+    replicas = (live["spec"].get("prefill") or {}).get("replicas")
+    prefill = spec.get("prefill")
+    if replicas is not None and _scaled(live) and isinstance(prefill, dict):
+        spec["prefill"] = {"replicas": replicas, **prefill}
+    return {**live, "metadata": metadata, "spec": spec}
+
+
+def _scaled(live: Manifest) -> bool:
+    entries = live["metadata"].get("managedFields") or []
+    return any(entry.get("subresource") == "scale" for entry in entries)
+
+
+async def _compare_children(
+    client: ApiClient, key: Key, planned: Plan, uid: str, outcome: Outcome
+) -> None:
+    owner = OwnerReference(api_version=meta.API_VERSION, kind=meta.KIND, name=key.name, uid=uid)
+    observed = await gather(client, key, uid)
+    for resource, error in observed.unreadable.items():
+        outcome.failures.append(f"{resource} cannot be read: {error}")
+    if observed.unreadable:
+        return
+    rendered = render(planned, await passwords(client, key), owner)
+    comparison = await Children(client).compare(observed, rendered)
+    outcome.failures += [trouble.message for trouble in comparison.conflicts]
+    for item in comparison.changes:
+        try:
+            outcome.add(item.live, await _applied(client, item.rendered, item.live))
+        except errors.RequestError as error:
+            outcome.failures.append(f"{item.label}: {_explained(error, key)}")
+    for obsolete in comparison.obsolete:
+        outcome.add(obsolete, None)
+
+
+async def _applied(client: ApiClient, rendered: Manifest, live: Manifest | None) -> Manifest:
+    """The child as the server would store it after the operator's apply."""
+    if live is None:
+        return await client.apply(rendered, force=False, dry_run=True)
+    metadata = rendered["metadata"] | {"uid": live["metadata"]["uid"]}
+    return await client.apply({**rendered, "metadata": metadata}, dry_run=True)
+
+
+def _explained(error: errors.RequestError, key: Key) -> str:
+    if isinstance(error, errors.NotFoundError):
+        return (
+            f"{error.message}: is the namespace {key.namespace} there, and the CRD "
+            f"{meta.CRD_NAME} installed?"
+        )
+    return error.message if isinstance(error, errors.ApiError) else str(error)

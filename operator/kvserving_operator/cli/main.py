@@ -1,0 +1,100 @@
+"""The program ``kvserving``: its commands, and one clear line instead of a traceback.
+
+Exit statuses: 0 all is well; 1 a manifest has a fault (``validate``, ``render``) or differs from
+the cluster (``diff``); 2 the command could not be carried out.
+"""
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Final
+
+from kvserving_operator import __version__
+from kvserving_operator.cli.errors import ClusterError, UsageError
+
+FAILED: Final = 2
+DEFECT: Final = 70
+"""EX_SOFTWARE of sysexits.h."""
+DEBUG: Final = "KVSERVING_DEBUG"
+
+
+def run() -> None:
+    """Entry point of the program."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Carry out one command; the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    try:
+        status = _carried_out(arguments)
+        sys.stdout.flush()
+    except (UsageError, ClusterError) as error:
+        status = _failed(str(error))
+    except KeyboardInterrupt:
+        status = 130
+    except BrokenPipeError:
+        # The reader has gone, as in `kvserving render … | head`; nobody is left to be told.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 141
+    except Exception as error:
+        # A user gets a line, never a traceback.
+        if os.environ.get(DEBUG):
+            raise
+        status = _failed(
+            f"{type(error).__name__}: {error} (a defect of this program; {DEBUG}=1 shows where)",
+            status=DEFECT,
+        )
+    return status
+
+
+def _failed(line: str, status: int = FAILED) -> int:
+    sys.stderr.write(f"kvserving: {' '.join(line.split())}\n")
+    return status
+
+
+def _carried_out(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    return int(options.run(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kvserving",
+        description="Checks, renders and compares KVServing objects with the operator's own code.",
+        epilog="`kvserving COMMAND --help` shows flags and examples of a command.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in _commands():
+        command = commands.add_parser(
+            module.NAME,
+            help=module.SUMMARY,
+            description=module.DESCRIPTION,
+            epilog=module.EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return parser
+
+
+def _commands() -> Sequence[ModuleType]:
+    try:
+        from kvserving_operator.cli import diff, render, validate  # noqa: PLC0415 - may be missing
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the package {error.name} is missing: install kvserving-operator[cli]"
+        ) from error
+    return (render, validate, diff)
+
+
+if __name__ == "__main__":
+    run()
