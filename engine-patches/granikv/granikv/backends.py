@@ -1,11 +1,11 @@
 """Running a step plan: one workspace of fixed device buffers, and the ways through a step.
 
 The plan's block is copied into one device buffer at a fixed address, so that a captured graph
-stays valid when the plan changes, as long as the launch sizes stay: `run(..., fixed=True)` uses
-the capacities instead of this plan's counts.
+stays valid when the plan changes, as long as the launch sizes stay: `run(..., fixed=Fixed())`
+launches sizes of its own instead of this plan's counts.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import torch
@@ -33,6 +33,15 @@ class Mode(StrEnum):
         return replace(grain, slots=grain.slots // 2) if self is Mode.OVERLAP else grain
 
 
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Launch sizes of a captured graph: they stay while the plans change."""
+
+    programs: int = 528  # for the ranges, a KV head
+    tile: Tile = launch.PAGED_SMALL
+    parts: int = 8  # most partials of a request, as a hint to the merge
+
+
 class Workspace:
     """Device buffers for plans of one shape; shared by all layers of a model."""
 
@@ -57,6 +66,8 @@ class Workspace:
         self.pl = torch.empty(rows, heads.kv_heads, dtype=torch.float32, device=device)
         self.side = torch.cuda.Stream(device) if self.block.is_cuda else None
         self.plan: StepPlan | None = None
+        self._staging: list[tuple[torch.Tensor, torch.cuda.Event]] = []
+        self._turn = 0
 
     @property
     def plan_in_force(self) -> StepPlan:
@@ -70,10 +81,24 @@ class Workspace:
         if plan.shape != self.shape or plan.rows > self.po.shape[0]:
             raise BadSizeError(f"a plan of {plan.rows} rows for {self.po.shape[0]}")
         host = torch.from_numpy(plan.block)
-        if self.block.device.type == "cuda":
-            host = host.pin_memory()
-        self.block.copy_(host, non_blocking=True)
+        if self.block.is_cuda:
+            self._stage(host)
+        else:
+            self.block.copy_(host)
         self.plan = plan
+
+    def _stage(self, host: torch.Tensor) -> None:
+        """Copy through one of four pinned buffers; waits only when all are still on their way."""
+        if not self._staging:
+            self._staging = [
+                (torch.empty_like(host).pin_memory(), torch.cuda.Event()) for _ in range(4)
+            ]
+        pinned, done = self._staging[self._turn % len(self._staging)]
+        self._turn += 1
+        done.synchronize()
+        pinned.copy_(host)
+        self.block.copy_(pinned, non_blocking=True)
+        done.record()
 
     def run(
         self,
@@ -86,24 +111,27 @@ class Workspace:
         *,
         mode: Mode = Mode.FUSED,
         page: int = 1,
-        fixed: bool = False,
+        fixed: Fixed | None = None,
+        rows: torch.Tensor | None = None,
         skip_prefix: bool = False,
     ) -> None:
         """One layer's attention: q [B, Hq, D] -> out [B, Hq, D], lse [B, Hq] to base 2.
 
-        `table` [B, >= length] holds the slot of every position, HOT ones included.
+        `table` [B, >= length] holds the slot of every position, HOT ones included; with `rows`
+        request r's row is rows[r].  `fixed` launches what a graph captures, whatever the plan.
         `skip_prefix` leaves level 0 out, for timing: its partials are those of an earlier call.
         """
         plan = self._checked(q)
         a, heads = self.arrays, self.heads
+        parts = fixed.parts if fixed else plan.max_parts
         for external in () if skip_prefix else plan.external:
             run = cudnn_level0 if external.cls.path is Path.CUDNN else dense_level0
             run(external, q, layer, a["order"], self.po, self.pl, heads)
         prefix = (plan.items or fixed) and not skip_prefix
         if mode is Mode.OVERLAP and prefix:
-            self._overlap(q, layer, table, lengths, page=page, fixed=fixed)
+            self._overlap(q, layer, table, lengths, page=page, fixed=fixed, rows=rows)
             launch.merge(
-                self.po, self.pl, a["parts"], a["part_count"], out, lse, heads, plan.max_parts
+                self.po, self.pl, a["parts"], a["part_count"], out, lse, heads, parts
             )  # fmt: skip
             return
         if prefix:
@@ -111,15 +139,17 @@ class Workspace:
         tails = mode is not Mode.FUSED
         count = plan.ranges if tails else plan.closed_ranges
         if count or fixed:
-            self.ranges(q, layer, table, lengths, tails=tails, page=page, fixed=fixed)
+            self.ranges(
+                q, layer, table, lengths, tails=tails, page=page, fixed=fixed, rows=rows
+            )  # fmt: skip
         if tails:
             launch.merge(
-                self.po, self.pl, a["parts"], a["part_count"], out, lse, heads, plan.max_parts
+                self.po, self.pl, a["parts"], a["part_count"], out, lse, heads, parts
             )  # fmt: skip
         else:
             launch.suffix_merge(
                 q, layer, table, lengths, a["tails"], self.po, self.pl, a["parts"],
-                a["part_count"], out, lse, heads, page,
+                a["part_count"], out, lse, heads, page, rows=rows,
             )  # fmt: skip
 
     def level0(self, q: torch.Tensor, layer: Layer, tile: Tile = launch.LEVEL0) -> None:
@@ -139,16 +169,18 @@ class Workspace:
         *,
         tails: bool,
         page: int = 1,
-        fixed: bool = False,
+        fixed: Fixed | None = None,
+        rows: torch.Tensor | None = None,
         tile: Tile | None = None,
     ) -> None:
         """The closed ranges of the plan in force, and the open tails if asked for, alone."""
         plan, a = self._checked(q), self.arrays
         count = plan.ranges if tails else plan.closed_ranges
+        usual = launch.PAGED if plan.max_range > 512 else launch.PAGED_SMALL
         launch.paged(
             q, layer, table, lengths, a["ranges"], a["counts"][0 if tails else 1 :],
-            self.shape.ranges if fixed else count, self.po, self.pl, self.heads, page,
-            tile or (launch.PAGED if plan.max_range > 512 else launch.PAGED_SMALL),
+            fixed.programs if fixed else count, self.po, self.pl, self.heads, page,
+            tile or (fixed.tile if fixed else usual), rows, loop=fixed is not None,
         )  # fmt: skip
 
     def _overlap(
@@ -159,19 +191,30 @@ class Workspace:
         lengths: torch.Tensor,
         *,
         page: int,
-        fixed: bool,
+        fixed: Fixed | None,
+        rows: torch.Tensor | None,
     ) -> None:
         """Level 0 first, so that each multiprocessor takes one of its programs, then the ranges."""
         if self.side is None:
             self.level0(q, layer)
-            self.ranges(q, layer, table, lengths, tails=True, page=page, fixed=fixed)
+            self.ranges(
+                q, layer, table, lengths, tails=True, page=page, fixed=fixed, rows=rows
+            )  # fmt: skip
             return
         now = torch.cuda.current_stream(self.side.device)
         self.side.wait_stream(now)
         self.level0(q, layer)
         with torch.cuda.stream(self.side):
             self.ranges(
-                q, layer, table, lengths, tails=True, page=page, fixed=fixed, tile=launch.BESIDE
+                q,
+                layer,
+                table,
+                lengths,
+                tails=True,
+                page=page,
+                fixed=fixed,
+                rows=rows,
+                tile=launch.BESIDE,
             )
         now.wait_stream(self.side)
 

@@ -63,9 +63,10 @@ class KVPool:
         """Copy all layers of each source slot to its target; the two never overlap."""
         if not len(source):
             return
-        both = torch.from_numpy(np.stack([source, target]).astype(np.int32)).to(
-            self.device, non_blocking=True
-        )
+        host = torch.from_numpy(np.stack([source, target]).astype(np.int32))
+        if self.device.type == "cuda":
+            host = host.pin_memory()
+        both = host.to(self.device, non_blocking=True)
         for layer in self.layers:
             launch.copy_slots(layer.k, layer.v, both[0], both[1])
         self.copied_bytes += len(source) * self.token_bytes

@@ -51,7 +51,9 @@ Segment = HotSegment | ColdSegment
 class Node:
     """One edge of the tree and what it leads to.  `refs`: leases at or below it."""
 
-    __slots__ = ("children", "hits", "hits_at", "last_use", "parent", "refs", "segment", "tokens")
+    __slots__ = (
+        "children", "engine", "hits", "hits_at", "last_use", "parent", "refs", "segment", "tokens",
+    )  # fmt: skip
 
     def __init__(self, tokens: Tokens, segment: Segment, parent: "Node | None") -> None:
         self.tokens = tokens
@@ -62,6 +64,7 @@ class Node:
         self.hits = 0.0
         self.hits_at = 0.0
         self.last_use = 0.0
+        self.engine: object = None  # what an engine remembers of this node; never read here
 
     @property
     def length(self) -> int:
@@ -99,29 +102,54 @@ class RadixIndex:
             raise BadSizeError(f"half life {half_life}")
         self.half_life = half_life
         self.root = Node(_EMPTY, ColdSegment(_EMPTY), None)
+        self._tokens = [[0, 0], [0, 0]]  # [hot][held]
+
+    def count(self, *, hot: bool, held: bool) -> int:
+        """Tokens in nodes of this kind that somebody, or nobody, holds.  O(1)."""
+        return self._tokens[hot][held]
 
     def match(self, tokens: Tokens) -> int:
         """How many leading tokens are cached; changes nothing."""
         return self._walk(tokens)[1]
 
-    def acquire(self, tokens: Tokens, now: float) -> Lease:
-        """Hold the longest cached prefix; splits the node that it ends in."""
+    def locate(self, tokens: Tokens) -> tuple[Node, int]:
+        """Where the longest cached prefix ends, split to end there, and its length."""
         node, matched, inside = self._walk(tokens)
-        if inside:
-            node = self._split(node, inside)
+        return (self._split(node, inside) if inside else node), matched
+
+    def hold(self, node: Node, now: float) -> None:
+        """Keep everything up to `node` until `unhold`."""
         for part in node.path():
-            part.refs += 1
+            self._count_ref(part, 1)
+            part.last_use = now
+
+    def unhold(self, node: Node, now: float) -> None:
+        """End one `hold`; BadFreeError when there is none."""
+        path = node.path()
+        if any(part.refs <= 0 for part in path):
+            raise BadFreeError("this node is not held")
+        for part in path:
+            self._count_ref(part, -1)
+            part.last_use = now
+
+    def want(self, node: Node, now: float) -> None:
+        """Note that one more request wanted everything up to `node`."""
+        for part in node.path():
             part.hits = self.hits(part, now) + 1.0
             part.hits_at = part.last_use = now
+
+    def acquire(self, tokens: Tokens, now: float) -> Lease:
+        """Hold the longest cached prefix; splits the node that it ends in."""
+        node, matched = self.locate(tokens)
+        self.hold(node, now)
+        self.want(node, now)
         return Lease(node, matched)
 
     def release(self, lease: Lease, now: float) -> None:
         """End a hold."""
         if lease.matched < 0:
             raise BadFreeError("this lease was released before")
-        for part in lease.node.path():
-            part.refs -= 1
-            part.last_use = now
+        self.unhold(lease.node, now)
         lease.node, lease.matched = self.root, -1
 
     def insert(self, lease: Lease, tokens: Tokens, slots: SlotArray, now: float) -> int:
@@ -132,25 +160,47 @@ class RadixIndex:
         """
         if len(tokens) != len(slots):
             raise BadSizeError(f"{len(tokens)} tokens at {len(slots)} slots")
+        node, known = self.add(tokens, lease.matched, slots[max(lease.matched, 0) :], now)
+        self.hold(node, now)
+        for part in lease.node.path():
+            self._count_ref(part, -1)
+        lease.node, lease.matched = node, len(tokens)
+        return known
+
+    def add(self, tokens: Tokens, held: int, own: SlotArray, now: float) -> tuple[Node, int]:
+        """Index `tokens`: the first `held` are in the tree and held, `own` has the others' slots.
+
+        Returns the node where they end, held by nobody yet, and how many leading tokens the tree
+        had: own copies of those are the caller's to free.
+        """
         node, matched, inside = self._walk(tokens)
-        if not 0 <= lease.matched <= matched:
+        if not 0 <= held <= matched:
             raise CorruptStateError("a held prefix is missing from the tree, or the lease is over")
+        if held + len(own) != len(tokens):
+            raise BadSizeError(f"{len(tokens)} tokens at {held} + {len(own)} slots")
         if inside:
             node = self._split(node, inside)
         if matched < len(tokens):
-            leaf = Node(tokens[matched:].copy(), ColdSegment(slots[matched:].copy()), node)
+            leaf = Node(tokens[matched:].copy(), ColdSegment(own[matched - held :].copy()), node)
             leaf.hits_at = leaf.last_use = now
+            self._tokens[False][False] += leaf.length
             node.children[int(tokens[matched])] = leaf
             node = leaf
-        self._move(lease, node, now)
-        lease.matched = len(tokens)
-        return matched
+        return node, matched
+
+    def place(self, node: Node, segment: Segment) -> None:
+        """Its KV is at `segment` now: promotion and demotion."""
+        held = node.refs > 0
+        self._tokens[node.hot][held] -= node.length
+        node.segment = segment
+        self._tokens[node.hot][held] += node.length
 
     def remove(self, node: Node) -> Segment:
         """Take an unused leaf out; its segment is the caller's to free."""
         if node.refs or node.children or node.parent is None:
             raise BadFreeError("only a leaf that nobody holds can go")
         del node.parent.children[int(node.tokens[0])]
+        self._tokens[node.hot][False] -= node.length
         parent, node.parent = node.parent, None
         self._merge(parent)
         return node.segment
@@ -159,12 +209,13 @@ class RadixIndex:
         """How often it was wanted, decayed by the half life."""
         return float(node.hits * 0.5 ** (max(now - node.hits_at, 0.0) / self.half_life))
 
-    def nodes(self, *, held: bool = False) -> Iterator[Node]:
-        """Every node but the root, parents first; with `held` only those that a lease holds."""
+    def nodes(self, *, held: bool = False, refs: int = 0) -> Iterator[Node]:
+        """Every node but the root, parents first; only those with this many leases, or held."""
+        least = max(refs, int(held))
         stack = [self.root]
         while stack:
             node = stack.pop()
-            stack.extend(c for c in node.children.values() if c.refs or not held)
+            stack.extend(c for c in node.children.values() if c.refs >= least)
             if node.parent is not None:
                 yield node
 
@@ -175,8 +226,10 @@ class RadixIndex:
                 node.segment = ColdSegment(table[node.segment.slots])
 
     def check(self) -> None:
-        """Invariant 5 and the shape of the tree; raises CorruptStateError."""
+        """Invariant 5, the shape of the tree and the token counts; raises CorruptStateError."""
+        tokens = [[0, 0], [0, 0]]
         for node in self.nodes():
+            tokens[node.hot][node.refs > 0] += node.length
             below = sum(child.refs for child in node.children.values())
             size = (
                 node.segment.length
@@ -188,6 +241,14 @@ class RadixIndex:
             for first, child in node.children.items():
                 if child.parent is not node or int(child.tokens[0]) != first:
                     raise CorruptStateError("a child that does not know its parent")
+        if tokens != self._tokens:
+            raise CorruptStateError(f"counts {self._tokens} but the tree holds {tokens}")
+
+    def _count_ref(self, node: Node, change: int) -> None:
+        before, node.refs = node.refs > 0, node.refs + change
+        if before != (node.refs > 0):
+            self._tokens[node.hot][before] -= node.length
+            self._tokens[node.hot][not before] += node.length
 
     def _walk(self, tokens: Tokens) -> tuple[Node, int, int]:
         """Deepest node reached, tokens matched in all, and how far inside that node (0: whole)."""
@@ -233,14 +294,6 @@ class RadixIndex:
         lower.last_use = max(upper.last_use, lower.last_use)
         upper.parent.children[int(lower.tokens[0])] = lower
         upper.parent = None
-
-    def _move(self, lease: Lease, node: Node, now: float) -> None:
-        for part in node.path():
-            part.refs += 1
-            part.last_use = now
-        for part in lease.node.path():
-            part.refs -= 1
-        lease.node = node
 
 
 def _join(upper: Segment, lower: Segment) -> Segment | None:

@@ -89,6 +89,11 @@ class Relocation:
         """Whether every copy has been handed out, so that `commit` may follow."""
         return self.copied >= self._queue.size
 
+    @property
+    def reserved_cold(self) -> int:
+        """COLD slots that are in use as targets only; nobody owns them yet."""
+        return 0 if self.kind is Kind.SHRINK else int(self._live.sum())
+
     def commit(self) -> Moves:
         """Flip: from here on the targets are the truth and the range has changed hands."""
         if self.done or not self.ready:

@@ -125,7 +125,7 @@ class Upkeep:
     def _payers(self, now: float) -> list[Node]:
         """COLD nodes in use that are worth a slab now, most saving first."""
         found = []
-        for node in self.cache.tree.nodes(held=True):
+        for node in self.cache.tree.nodes(refs=max(1, self.admission.min_refs)):
             if node.hot:
                 continue
             verdict = self.admission.decide(self.cache.candidate(node, now)).verdict
@@ -146,7 +146,7 @@ class Upkeep:
         source = self.cache.segment_slots(node.segment)
         moves = Moves(source, np.arange(slab.base, slab.end, dtype=np.int64))
         self.cache.kv.copy(*moves)
-        node.segment = HotSegment(slab.id, 0, node.length)
+        self.cache.tree.place(node, HotSegment(slab.id, 0, node.length))
         memory.free_cold(source)
         counters.promotions += 1
         counters.promoted_tokens += node.length
@@ -187,7 +187,7 @@ class Upkeep:
             target = memory.alloc_cold(node.length)
             self.cache.kv.copy(self.cache.segment_slots(node.segment), target)
             self.cache.free(node.segment)
-            node.segment = ColdSegment(target)
+            self.cache.tree.place(node, ColdSegment(target))
             self.cache.counters.demotions += 1
         else:
             self.cache.drop(node)

@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from granikv import reference  # noqa: E402
-from granikv.backends import Mode  # noqa: E402
+from granikv.backends import Fixed, Mode  # noqa: E402
 from granikv.kernels import launch  # noqa: E402
 from granikv.plan import Path, make_plan  # noqa: E402
 from tests.scenes import NAN, Scene, class_paths, make_scene  # noqa: E402
@@ -48,7 +48,7 @@ def run(made: Scene, space, mode: Mode, *, tma: bool = False, fixed: bool = Fals
     lse = torch.full(made.q.shape[:2], NAN, device=DEVICE)
     space.run(
         made.q, made.layer(tma=tma), made.table, made.lengths, out, lse,
-        mode=mode, page=made.page, fixed=fixed,
+        mode=mode, page=made.page, fixed=Fixed(programs=5) if fixed else None,
     )  # fmt: skip
     return out, lse
 
@@ -125,6 +125,24 @@ def test_fixed_launch_sizes_give_the_same(mode: Mode) -> None:
     assert torch.equal(got[0], want[0])
 
 
+@pytest.mark.parametrize("mode", [Mode.FUSED, Mode.SPLIT])
+def test_rows_of_the_table_can_be_the_engines(mode: Mode) -> None:
+    """Request r reads row rows[r], int64 lengths as SGLang has them; another row would be wrong."""
+    made = scene("mixed classes, nested, and requests without any")
+    batch = made.q.shape[0]
+    rows = torch.randperm(batch + 3, device=DEVICE)[:batch]
+    table = torch.zeros(batch + 3, made.table.shape[1], dtype=torch.int32, device=DEVICE)
+    table[rows] = made.table.to(torch.int32)
+    space = made.workspace(mode=mode)
+    out = torch.full_like(made.q, NAN)
+    lse = torch.full(made.q.shape[:2], NAN, device=DEVICE)
+    space.run(
+        made.q, made.layer(tma=False), table, made.lengths.long(), out, lse, mode=mode,
+        fixed=Fixed(programs=2), rows=rows,
+    )  # fmt: skip
+    check(made, out, lse)
+
+
 @pytest.mark.skipif(not ON_GPU, reason="graphs are a GPU's")
 @pytest.mark.parametrize("mode", list(Mode))
 def test_a_captured_graph_follows_the_plan_in_the_buffer(mode: Mode) -> None:
@@ -145,7 +163,7 @@ def test_a_captured_graph_follows_the_plan_in_the_buffer(mode: Mode) -> None:
     out, lse = torch.full_like(q, NAN), torch.full(q.shape[:2], NAN, device=DEVICE)
 
     def call() -> None:
-        space.run(q, layer, table, lengths, out, lse, mode=mode, fixed=True)
+        space.run(q, layer, table, lengths, out, lse, mode=mode, fixed=Fixed())
 
     call()
     torch.cuda.synchronize()

@@ -102,6 +102,7 @@ def table_range(
     K,
     V,
     TABLE,
+    ROWS,
     scale,
     q_row,
     q_head,
@@ -112,11 +113,13 @@ def table_range(
     D: tl.constexpr,
     KEYS: tl.constexpr,
     PAGE: tl.constexpr,
+    MAPPED: tl.constexpr,
 ):
     """Positions [n0, n1) of one request and KV head through the table: acc, total, top.
 
     With PAGE > 1 the table holds one page number a page and positions are aligned to pages.
-    G query heads fill 16 rows, the least that the tensor cores take.
+    MAPPED: request r's row of the table is ROWS[r], for engines whose table has a row a slot of
+    theirs.  G query heads fill 16 rows, the least that the tensor cores take.
     """
     g = tl.arange(0, 16)
     dim = tl.arange(0, D)
@@ -126,7 +129,8 @@ def table_range(
     top = tl.full([16], -1e30, tl.float32)
     total = tl.zeros([16], tl.float32)
     acc = tl.zeros([16, D], tl.float32)
-    table = TABLE + request.to(tl.int64) * table_row
+    row = tl.load(ROWS + request) if MAPPED else request
+    table = TABLE + row.to(tl.int64) * table_row
     for n in range(n0, n1, KEYS):
         keys = n + block
         there = keys < n1
@@ -149,6 +153,7 @@ def table_item(
     K,
     V,
     TABLE,
+    ROWS,
     LENGTHS,
     PO,
     PL,
@@ -163,16 +168,17 @@ def table_item(
     D: tl.constexpr,
     KEYS: tl.constexpr,
     PAGE: tl.constexpr,
+    MAPPED: tl.constexpr,
 ):
     """One range as a partial.  An end of -1 is the request's length."""
     request = tl.load(ITEM)
     n0 = tl.load(ITEM + 1)
     n1 = tl.load(ITEM + 2)
     out = tl.load(ITEM + 3)
-    n1 = tl.where(n1 < 0, tl.load(LENGTHS + request), n1)
+    n1 = tl.where(n1 < 0, tl.load(LENGTHS + request).to(tl.int32), n1)
     acc, total, top = table_range(
-        request, n0, n1, head, Q, K, V, TABLE, scale,
-        q_row, q_head, kv_slot, kv_head, table_row, G, D, KEYS, PAGE,
+        request, n0, n1, head, Q, K, V, TABLE, ROWS, scale,
+        q_row, q_head, kv_slot, kv_head, table_row, G, D, KEYS, PAGE, MAPPED,
     )  # fmt: skip
     g = tl.arange(0, 16)
     dim = tl.arange(0, D)
@@ -226,6 +232,7 @@ def paged_kernel(
     K,
     V,
     TABLE,
+    ROWS,
     LENGTHS,
     ITEMS,
     LIMIT,
@@ -242,10 +249,25 @@ def paged_kernel(
     D: tl.constexpr,
     KEYS: tl.constexpr,
     PAGE: tl.constexpr,
+    MAPPED: tl.constexpr,
+    LOOP: tl.constexpr,
 ):
-    """Grid (heads, >= LIMIT[0]): one range of one request each."""
-    if tl.program_id(1) < tl.load(LIMIT):
+    """One range of one request each: grid (heads, >= LIMIT[0]), or (heads, any) with LOOP.
+
+    LOOP is for captured graphs: a grid of the plan's capacity would be mostly programs with
+    nothing to do.
+    """
+    head = tl.program_id(0)
+    first = tl.program_id(1)
+    limit = tl.load(LIMIT)
+    if LOOP:
+        for i in range(first, limit, tl.num_programs(1)):
+            table_item(
+                ITEMS + i * 4, head, Q, K, V, TABLE, ROWS, LENGTHS, PO, PL, scale, q_row, q_head,
+                kv_slot, kv_head, table_row, heads, G, D, KEYS, PAGE, MAPPED,
+            )  # fmt: skip
+    elif first < limit:
         table_item(
-            ITEMS + tl.program_id(1) * 4, tl.program_id(0), Q, K, V, TABLE, LENGTHS, PO, PL, scale,
-            q_row, q_head, kv_slot, kv_head, table_row, heads, G, D, KEYS, PAGE,
+            ITEMS + first * 4, head, Q, K, V, TABLE, ROWS, LENGTHS, PO, PL, scale, q_row, q_head,
+            kv_slot, kv_head, table_row, heads, G, D, KEYS, PAGE, MAPPED,
         )  # fmt: skip

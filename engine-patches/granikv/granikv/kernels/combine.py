@@ -81,6 +81,7 @@ def suffix_merge_kernel(
     K,
     V,
     TABLE,
+    ROWS,
     LENGTHS,
     TAILS,
     PO,
@@ -104,16 +105,17 @@ def suffix_merge_kernel(
     D: tl.constexpr,
     KEYS: tl.constexpr,
     PAGE: tl.constexpr,
+    MAPPED: tl.constexpr,
 ):
     """Grid (heads, B): positions [TAILS[b], LENGTHS[b]) and COUNT[b] partials -> O[b], LSE[b]."""
     head = tl.program_id(0)
     request = tl.program_id(1)
     n0 = tl.load(TAILS + request)
-    n1 = tl.load(LENGTHS + request)
+    n1 = tl.load(LENGTHS + request).to(tl.int32)
     count = tl.load(COUNT + request)
     acc, total, top = table_range(
-        request, n0, n1, head, Q, K, V, TABLE, scale,
-        q_row, q_head, kv_slot, kv_head, table_row, G, D, KEYS, PAGE,
+        request, n0, n1, head, Q, K, V, TABLE, ROWS, scale,
+        q_row, q_head, kv_slot, kv_head, table_row, G, D, KEYS, PAGE, MAPPED,
     )  # fmt: skip
     for j in range(count):  # asking for the first ones before the keys was measured 1.5 % slower
         lse, out = load_part(request, head, j, PO, PL, PARTS, count, parts_row, heads, G, D, 16)

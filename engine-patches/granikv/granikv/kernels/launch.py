@@ -100,14 +100,19 @@ def level0(
 def paged(
     q: torch.Tensor, layer: Layer, table: torch.Tensor, lengths: torch.Tensor,
     ranges: torch.Tensor, limit: torch.Tensor, count: int, po: torch.Tensor, pl: torch.Tensor,
-    heads: Heads, page: int = 1, tile: Tile = PAGED,
+    heads: Heads, page: int = 1, tile: Tile = PAGED, rows: torch.Tensor | None = None, *,
+    loop: bool = False,
 ) -> None:  # fmt: skip
-    """The first `limit[0]` <= `count` ranges through the slot table, each as a partial."""
+    """The first `limit[0]` ranges through the slot table, each as a partial.
+
+    `count` programs a KV head: at least as many as ranges, or any number with `loop`.
+    """
     paged_kernel[(heads.kv_heads, count)](
-        q, layer.k, layer.v, table, lengths, ranges, limit, po, pl, heads.scale2,
+        q, layer.k, layer.v, table, table if rows is None else rows, lengths, ranges, limit, po,
+        pl, heads.scale2,
         q.stride(0), q.stride(1), layer.k.stride(0), layer.k.stride(1), table.stride(0),
         heads.kv_heads, G=heads.group, D=heads.dim, KEYS=tile.keys, PAGE=page,
-        num_warps=tile.warps, num_stages=tile.stages,
+        MAPPED=rows is not None, LOOP=loop, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
 
@@ -115,15 +120,16 @@ def suffix_merge(
     q: torch.Tensor, layer: Layer, table: torch.Tensor, lengths: torch.Tensor,
     tails: torch.Tensor, po: torch.Tensor, pl: torch.Tensor, parts: torch.Tensor,
     part_count: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, heads: Heads,
-    page: int = 1, tile: Tile = SUFFIX,
+    page: int = 1, tile: Tile = SUFFIX, rows: torch.Tensor | None = None,
 ) -> None:  # fmt: skip
     """Every request's open tail, merged with its partials into `out` and `lse`."""
     suffix_merge_kernel[(heads.kv_heads, q.shape[0])](
-        q, layer.k, layer.v, table, lengths, tails, po, pl, parts, part_count, out, lse,
-        heads.scale2, q.stride(0), q.stride(1), layer.k.stride(0), layer.k.stride(1),
+        q, layer.k, layer.v, table, table if rows is None else rows, lengths, tails, po, pl, parts,
+        part_count, out, lse, heads.scale2, q.stride(0), q.stride(1), layer.k.stride(0),
+        layer.k.stride(1),
         table.stride(0), parts.stride(0), out.stride(0), out.stride(1), lse.stride(0),
         heads.kv_heads, G=heads.group, D=heads.dim, KEYS=tile.keys, PAGE=page,
-        num_warps=tile.warps, num_stages=tile.stages,
+        MAPPED=rows is not None, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
 

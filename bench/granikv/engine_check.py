@@ -1,0 +1,214 @@
+"""GraniKV inside a real SGLang server against the engine's own Triton backend: equal greedy text?
+
+    PYTHONPATH=engine-patches/granikv python3 bench/granikv/engine_check.py OUT.json --model DIR
+
+Three servers of one small model at once: stock, GraniKV with captured graphs, GraniKV eager.  Both
+of ours check every invariant of pools and tree between steps.  A difference counts unless the
+stock server's best two tokens were within 0.1 there: another batch shape moves bf16 logits by one
+step (0.06), with the stock backend alone too, which the first row shows.
+"""
+
+import argparse
+import json
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from granikv.measure.server import Server, wait
+
+Answer = tuple[list[int], list[float]]
+TIE = 0.1
+TOKENS = 32
+
+
+def body(ids: Sequence[int], output: int = TOKENS, rid: str | None = None) -> bytes:
+    """A greedy request with the gap of the best two logits at each token."""
+    sampling = {"max_new_tokens": output, "temperature": 0, "ignore_eos": True}
+    asked: dict[str, Any] = {
+        "input_ids": list(ids), "sampling_params": sampling, "return_logprob": True,
+        "top_logprobs_num": 2,
+    }  # fmt: skip
+    if rid:
+        asked["rid"] = rid
+    return json.dumps(asked).encode()
+
+
+def ask(server: Server, ids: Sequence[int], output: int = TOKENS, rid: str | None = None) -> Answer:
+    """Tokens, and how far apart the best two were."""
+    meta = server.post("/generate", body(ids, output, rid))["meta_info"]
+    gaps = [abs(top[0][0] - top[1][0]) for top in meta["output_top_logprobs"]]
+    return [t[1] for t in meta["output_token_logprobs"]], gaps
+
+
+def together(server: Server, prompts: Sequence[Sequence[int]]) -> list[Answer]:
+    """All prompts at once."""
+    found: list[Answer] = [([], []) for _ in prompts]
+
+    def one(i: int) -> None:
+        found[i] = ask(server, prompts[i])
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(len(prompts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def compare(want: Sequence[Answer], got: Sequence[Answer]) -> dict[str, int]:
+    """How many are equal, part at a tie, or differ."""
+    count = {"equal": 0, "tie": 0, "different": 0}
+    for (a, gaps), (b, _) in zip(want, got, strict=True):
+        at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
+        if at is None:
+            count["equal" if a and len(a) == len(b) else "different"] += 1
+        else:
+            count["tie" if gaps[at] < TIE else "different"] += 1
+    return count
+
+
+def prompts_of(seed: int) -> dict[str, list[list[int]]]:
+    """By stage: no sharing; sharing that pays; nested sharing; many prefixes, to evict."""
+    rng = random.Random(seed)
+
+    def some(n: int) -> list[int]:
+        return [rng.randrange(3, 259) for _ in range(n)]
+
+    system, document, other = some(2100), some(900), some(1500)
+    return {
+        "no sharing": [some(rng.randrange(5, 300)) for _ in range(12)],
+        "shared": [system + some(rng.randrange(1, 90)) for _ in range(40)],
+        "nested": [system + document + some(rng.randrange(1, 60)) for _ in range(20)]
+        + [system + some(40) for _ in range(10)] + [other + some(30) for _ in range(18)],
+        "evicting": [p + some(20) for p in [some(1800) for _ in range(24)] for _ in range(4)],
+    }  # fmt: skip
+
+
+def resize(server: Server, port: int, percent: int) -> str:
+    """Ask for a HOT share and wait until it is in force, or for 20 s."""
+    state = json.loads(server.get("/v1/state", port=port))
+    status, answer = server.put(port, "/v1/settings", {"hotPercent": percent}, state["startId"])
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        state = json.loads(server.get("/v1/state", port=port))
+        if state["settings"]["hotPercent"] == percent:
+            return f"{status}, {percent} % in force"
+        time.sleep(0.1)
+    return f"{status}, {answer.get('error', '')} still {state['settings']} ({state['reason']})"
+
+
+def background(server: Server, prompts: Sequence[Sequence[int]], want: Sequence[Answer],
+               act: Callable[[], Any]) -> tuple[dict[str, int], Any]:  # fmt: skip
+    """Compare while something else happens."""
+    got: list[Answer] = []
+    thread = threading.Thread(target=lambda: got.extend(together(server, prompts)))
+    thread.start()
+    time.sleep(0.3)
+    seen = act()
+    thread.join()
+    return compare(want, got), seen
+
+
+def abort(server: Server, prompts: Sequence[Sequence[int]]) -> int:
+    """Start long answers, abort them in the middle; how many came back."""
+    threads = [
+        threading.Thread(target=ask, args=(server, p, 3000, f"abort-{i}"), daemon=True)
+        for i, p in enumerate(prompts)
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(1.0)
+    for i in range(len(prompts)):
+        server.post("/abort_request", json.dumps({"rid": f"abort-{i}"}).encode())
+    for thread in threads:
+        thread.join(20)
+    return sum(not thread.is_alive() for thread in threads)
+
+
+def check(server: Server, stock: Server, port: int) -> dict[str, Any]:
+    """Every stage on one of our servers."""
+    found: dict[str, Any] = {}
+    prompts = prompts_of(5)
+    want = {name: together(stock, part) for name, part in prompts.items()}
+    found["stock against itself"] = compare(
+        want["shared"], [ask(stock, p) for p in prompts["shared"]]
+    )
+    for name, part in prompts.items():
+        found[name] = compare(want[name], together(server, part))
+    found["shared again"] = compare(want["shared"], together(server, prompts["shared"]))
+    for percent in (50, 20, 60, 5, 20):
+        found[f"while resizing to {percent}"] = background(
+            server, prompts["nested"], want["nested"], lambda p=percent: resize(server, port, p)
+        )  # type: ignore[misc]
+    found["aborted"] = abort(server, prompts["shared"][:12])
+    found["after the abort"] = compare(want["nested"], together(server, prompts["nested"]))
+    time.sleep(1.5)  # one window of the metrics, which a flush begins anew
+    found["counters"] = counters(server, port)
+    server.post("/flush_cache")
+    found["after a flush"] = compare(want["shared"], together(server, prompts["shared"]))
+    return found
+
+
+def counters(server: Server, port: int) -> dict[str, float]:
+    """What the control contract counts, without zeros."""
+    found = json.loads(server.get("/v1/state", port=port))["counters"]
+    parts = ("cache", "memory", "resize", "class")
+    return {k: v for k, v in found.items() if v and any(part in k for part in parts)}
+
+
+def failures(found: dict[str, Any]) -> list[str]:
+    """Stages with a difference."""
+    rows = {k: v[0] if isinstance(v, tuple) else v for k, v in found.items()}
+    return [k for k, v in rows.items() if isinstance(v, dict) and v.get("different")]
+
+
+def main() -> int:
+    """0 when no token differed but at a tie."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--logs", type=Path, default=Path("engine-check"))
+    given = parser.parse_args()
+    given.logs.mkdir(parents=True, exist_ok=True)
+    flags = (
+        "--max-total-tokens", "40000", "--max-running-requests", "64", "--mem-fraction-static",
+        "0.08", "--context-length", "8192", "--chunked-prefill-size", "2048",
+    )  # fmt: skip
+    graphs = ("--cuda-graph-bs-decode", "1", "2", "4", "8", "16", "32", "48", "64")
+    ours = ("--attention-backend", "granikv")
+    check_all = {"GRANIKV_CHECK": "1", "GRANIKV_CHUNK": "1024"}
+    servers = [
+        Server("stock", 30100, given.model, [*flags, *graphs, "--attention-backend", "triton"],
+               given.logs / "stock.log"),
+        Server("graphs", 30200, given.model, [*flags, *graphs, *ours], given.logs / "graphs.log",
+               check_all | {"GRANIKV_PORT": "9197"}),
+        Server("eager", 30300, given.model, [*flags, "--disable-decode-cuda-graph", *ours],
+               given.logs / "eager.log", check_all | {"GRANIKV_PORT": "9198"}),
+    ]  # fmt: skip
+    up = wait(servers, 200)
+    report: dict[str, Any] = {}
+    for server, port in zip(servers[1:], (9197, 9198), strict=True):
+        if server in up and servers[0] in up:
+            try:
+                report[server.name] = check(server, servers[0], port)
+            except Exception as error:  # noqa: BLE001  the log tells more
+                report[server.name] = {"error": repr(error)}
+            report[server.name]["alive"] = server.alive()
+    for server in servers:
+        server.stop(2)
+        if server.name not in report or not report[server.name].get("alive"):
+            sys.stdout.write(f"--- {server.name}\n{server.tail(70 if server not in up else 25)}\n")
+    given.out.write_text(json.dumps(report, indent=1) + "\n")
+    sys.stdout.write(json.dumps(report, indent=1) + "\n")
+    bad = [f"{name}: {failures(found)}" for name, found in report.items() if failures(found)]
+    sys.stdout.write(f"different: {bad}\n")
+    dead = any(not r.get("alive") or "error" in r for r in report.values())
+    return 1 if bad or dead or len(report) < 2 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
