@@ -53,6 +53,18 @@
 - apiGroups: ["policy"]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
+# TLS of the KV tier, where cert-manager is installed
+- apiGroups: ["cert-manager.io"]
+  resources: [certificates]
+  verbs: [get, list, create, patch, delete]
+# the way from a Gateway, where the Gateway API is installed
+- apiGroups: ["gateway.networking.k8s.io"]
+  resources: [httproutes]
+  verbs: [get, list, create, patch, delete]
+# scraping, where the Prometheus operator is installed
+- apiGroups: ["monitoring.coreos.com"]
+  resources: [podmonitors]
+  verbs: [get, list, create, patch, delete]
 # readiness and OnDelete replacement; the router's Role grants get, list, watch on
 - apiGroups: [""]
   resources: [pods]

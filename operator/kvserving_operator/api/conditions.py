@@ -58,6 +58,7 @@ class Reason(StrEnum):
     # SpecValid
     VALID = "Valid"
     INVALID = "Invalid"
+    OPTIONAL_API_ABSENT = "OptionalAPIAbsent"
     NOT_AVAILABLE_YET = "NotAvailableYet"
     REJECTED_BY_SERVER = "RejectedByServer"
     # Progressing, Reconciling, Stalled

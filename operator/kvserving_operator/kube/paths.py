@@ -71,6 +71,15 @@ NETWORK_POLICIES = Resource(
 POD_DISRUPTION_BUDGETS = Resource(
     group="policy", version="v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets"
 )
+HTTP_ROUTES = Resource(
+    group="gateway.networking.k8s.io", version="v1", kind="HTTPRoute", plural="httproutes"
+)
+POD_MONITORS = Resource(
+    group="monitoring.coreos.com", version="v1", kind="PodMonitor", plural="podmonitors"
+)
+CERTIFICATES = Resource(
+    group="cert-manager.io", version="v1", kind="Certificate", plural="certificates"
+)
 EVENTS = Resource(group="", version="v1", kind="Event", plural="events")
 LEASES = Resource(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
 
@@ -88,6 +97,12 @@ CHILDREN: tuple[Resource, ...] = (
 )
 """Kinds of children, in the order in which they are applied: what others need comes first."""
 
+OPTIONAL_CHILDREN: tuple[Resource, ...] = (CERTIFICATES, HTTP_ROUTES, POD_MONITORS)
+"""Kinds of children whose API a cluster may lack: `discovery.py` asks before they are touched.
+They are not watched: a hand edit of one is repaired by the resync."""
+
+ALL_CHILDREN: tuple[Resource, ...] = (*CHILDREN, *OPTIONAL_CHILDREN)
+
 LISTED_CHILDREN: tuple[Resource, ...] = tuple(r for r in CHILDREN if r is not SECRETS)
 """Children found by LIST. The one Secret is read by name: nobody who may only get a Secret whose
 name it knows should be given `list`, which hands out every Secret of the namespace."""
@@ -96,7 +111,7 @@ WATCHED: tuple[Resource, ...] = (*LISTED_CHILDREN, PODS)
 """Kinds whose events wake a reconcile, beside the KVServing itself."""
 
 _BY_KIND: dict[tuple[str, str], Resource] = {
-    (r.api_version, r.kind): r for r in (KVSERVINGS, *CHILDREN, PODS, EVENTS, LEASES)
+    (r.api_version, r.kind): r for r in (KVSERVINGS, *ALL_CHILDREN, PODS, EVENTS, LEASES)
 }
 
 

@@ -52,6 +52,13 @@ def _child(resource: Resource, why: str) -> Permission:
     )
 
 
+def _optional(resource: Resource, why: str) -> Permission:
+    # Not watched, hence no watch. A rule for an API that is not there grants nothing.
+    return Permission(
+        resource=resource, verbs=("get", "list", "create", "patch", "delete"), why=why
+    )
+
+
 PERMISSIONS: tuple[Permission, ...] = (
     Permission(
         resource=paths.KVSERVINGS,
@@ -84,6 +91,9 @@ PERMISSIONS: tuple[Permission, ...] = (
     _child(paths.ROLE_BINDINGS, "what the router may see"),
     _child(paths.NETWORK_POLICIES, "who reaches engines and the KV tier"),
     _child(paths.POD_DISRUPTION_BUDGETS, "voluntary disruptions one at a time"),
+    _optional(paths.CERTIFICATES, "TLS of the KV tier, where cert-manager is installed"),
+    _optional(paths.HTTP_ROUTES, "the way from a Gateway, where the Gateway API is installed"),
+    _optional(paths.POD_MONITORS, "scraping, where the Prometheus operator is installed"),
     Permission(
         resource=paths.PODS,
         verbs=("get", "list", "watch", "delete"),

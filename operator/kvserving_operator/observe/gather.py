@@ -6,7 +6,7 @@ is missing.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -51,7 +51,7 @@ class Observed:
 
     def ours(self) -> Iterator[Manifest]:
         """All children that are owned by this KVServing."""
-        for resource in paths.CHILDREN:
+        for resource in paths.ALL_CHILDREN:
             for manifest in self.children.get(resource, ()):
                 if is_ours(manifest, self.uid):
                     yield manifest
@@ -62,15 +62,22 @@ class Observed:
         return tuple(sorted(found, key=_by_ordinal))
 
 
-async def gather(reader: Reader, key: Key, uid: str) -> Observed:
-    """Read all children and pods of a KVServing; failures of a kind are part of the result."""
-    kinds = (*paths.LISTED_CHILDREN, paths.PODS)
+async def gather(
+    reader: Reader, key: Key, uid: str, *, optional: Iterable[Resource] = ()
+) -> Observed:
+    """Read all children and pods of a KVServing; failures of a kind are part of the result.
+
+    `optional`: the kinds of other projects that the cluster has; no other is asked for.
+    """
+    kinds = (*paths.LISTED_CHILDREN, *optional, paths.PODS)
     answers = await asyncio.gather(
         _secret(reader, key), *(_listed(reader, key, kind) for kind in kinds)
     )
     children: dict[Resource, tuple[Manifest, ...]] = {}
     unreadable: dict[Resource, errors.RequestError] = {}
     for kind, answer in zip((paths.SECRETS, *kinds), answers, strict=True):
+        if kind in paths.OPTIONAL_CHILDREN and isinstance(answer, errors.NotFoundError):
+            continue  # its API has gone a moment ago
         if isinstance(answer, errors.RequestError):
             unreadable[kind] = answer
         else:

@@ -28,15 +28,24 @@ logger = logging.getLogger(__name__)
 _STAGE = {
     paths.SECRETS: 0,
     paths.CONFIGMAPS: 1,
+    paths.CERTIFICATES: 1,
     paths.SERVICE_ACCOUNTS: 2,
     paths.ROLES: 2,
     paths.ROLE_BINDINGS: 3,
     paths.SERVICES: 4,
     paths.NETWORK_POLICIES: 5,
     paths.POD_DISRUPTION_BUDGETS: 5,
+    paths.HTTP_ROUTES: 9,
+    paths.POD_MONITORS: 9,
 }
 _WORKLOAD_STAGE = {Role.VALKEY: 6, Role.PREFILL: 7, Role.DECODE: 7, Role.ROUTER: 8}
-_WORKLOADS = (paths.STATEFULSETS, paths.DEPLOYMENTS)
+# What holds parts of the spec that only the server can judge: templates, peers, parentRefs.
+_HANDED_ON = (
+    paths.STATEFULSETS,
+    paths.DEPLOYMENTS,
+    paths.NETWORK_POLICIES,
+    *paths.OPTIONAL_CHILDREN,
+)
 # Statuses that say "not now": the pass is repeated, nobody needs to be told.
 _NOT_NOW = frozenset({409, 429, 503, 504})
 
@@ -110,12 +119,12 @@ class Children:
         return Comparison(changes=tuple(changes), obsolete=obsolete, conflicts=tuple(conflicts))
 
     async def check(self, comparison: Comparison) -> Applied:
-        """Ask the server, by a dry run, what it thinks of the workloads to be written."""
-        workloads = [c for c in comparison.changes if resource_of(c.rendered) in _WORKLOADS]
+        """Ask the server, by a dry run, what it thinks of what holds parts of the user's."""
+        doubtful = [c for c in comparison.changes if resource_of(c.rendered) in _HANDED_ON]
         results = await asyncio.gather(
-            *(self._write(change, dry_run=True) for change in workloads), return_exceptions=True
+            *(self._write(change, dry_run=True) for change in doubtful), return_exceptions=True
         )
-        return _collect(workloads, results)
+        return _collect(doubtful, results)
 
     async def write(self, comparison: Comparison) -> Applied:
         """Write what differs, stage by stage, then delete what is obsolete.

@@ -1,7 +1,7 @@
 """The pass itself: the order of things, and what each outcome means for the next one."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +15,7 @@ from kvserving_operator.engines.base import Role
 from kvserving_operator.engines.faults import Fault
 from kvserving_operator.kube import errors, paths
 from kvserving_operator.kube.client import ApiClient
+from kvserving_operator.kube.discovery import Discovery
 from kvserving_operator.kube.paths import Key, Resource, resource_of
 from kvserving_operator.observe.gather import Observed, gather
 from kvserving_operator.observe.health import RoleHealth
@@ -29,6 +30,7 @@ from kvserving_operator.plan.model import (
 from kvserving_operator.plan.naming import child_names
 from kvserving_operator.reconcile.auth import auth_from
 from kvserving_operator.reconcile.children import Applied, Children, Comparison
+from kvserving_operator.reconcile.rechecks import by_api, next_look
 from kvserving_operator.reconcile.replacement import replace_outdated
 from kvserving_operator.reconcile.roles import healths_of
 from kvserving_operator.render import render
@@ -42,9 +44,6 @@ from kvserving_operator.status import (
 )
 
 logger = logging.getLogger(__name__)
-
-CONFLICT_RECHECK = 30.0
-"""Seconds until a taken name is looked at again: its owner is not watched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +75,7 @@ class _Outcome:
     observed: Observed
     applied: Applied
     pending: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
 
 class Reconciler:
@@ -92,6 +92,7 @@ class Reconciler:
         self._defaults = defaults
         self._now = now
         self._children = Children(client)
+        self._discovery = Discovery(client)
 
     async def __call__(self, key: Key) -> PassResult:
         """One pass over one object."""
@@ -102,10 +103,11 @@ class Reconciler:
         if "deletionTimestamp" in live["metadata"]:
             # Owner references do the rest; creating anything now would only be collected again.
             return PassResult(uid=uid)
-        observed = await gather(self._client, key, uid)
+        served = await self._discovery.served()
+        observed = await gather(self._client, key, uid, optional=sorted(served, key=str))
         _raise_if_unreachable(observed.unreadable)
         planned = _plan(live, self._defaults)
-        outcome = await self._act(live, planned, observed)
+        outcome = await self._act(live, planned, observed, served)
         healths = healths_of(planned, outcome.observed, child_names(key.name))
         if isinstance(planned, Plan) and not outcome.applied.troubles and not planned.suspended:
             await replace_outdated(self._client, key, planned, healths, uid=uid)
@@ -113,7 +115,13 @@ class Reconciler:
 
     # Acting
 
-    async def _act(self, live: Manifest, planned: Plan | Refusal, observed: Observed) -> _Outcome:
+    async def _act(
+        self,
+        live: Manifest,
+        planned: Plan | Refusal,
+        observed: Observed,
+        served: Collection[Resource],
+    ) -> _Outcome:
         """Bring the children in line with the plan; a refused spec touches nothing.
 
         Nothing is repaired under a refusal either: the plan of the last good generation is not
@@ -123,15 +131,20 @@ class Reconciler:
             return _Outcome(observed=observed, applied=Applied())
         if observed.unreadable:
             return _Outcome(observed=observed, applied=Applied(troubles=_unread(observed)))
-        comparison = await self._compare(live, planned, observed)
+        rendered = self._render(live, planned, observed)
+        wanted, absent = by_api(rendered, served)
+        comparison = await self._children.compare(observed, wanted)
         if comparison.conflicts:
-            return _Outcome(observed=observed, applied=Applied(troubles=comparison.conflicts))
+            applied = Applied(troubles=comparison.conflicts)
+            return _Outcome(observed=observed, applied=applied, absent=absent)
         if planned.suspended:
-            return _Outcome(observed=observed, applied=Applied(), pending=comparison.labels)
+            pending = comparison.labels
+            return _Outcome(observed=observed, applied=Applied(), pending=pending, absent=absent)
         applied = await self._write(comparison)
-        return _Outcome(observed=_updated(observed, applied.written), applied=applied)
+        seen = _updated(observed, applied.written)
+        return _Outcome(observed=seen, applied=applied, absent=absent)
 
-    async def _compare(self, live: Manifest, plan: Plan, observed: Observed) -> Comparison:
+    def _render(self, live: Manifest, plan: Plan, observed: Observed) -> tuple[Manifest, ...]:
         metadata = live["metadata"]
         owner = OwnerReference(
             api_version=meta.API_VERSION,
@@ -140,7 +153,7 @@ class Reconciler:
             uid=metadata["uid"],
         )
         auth = auth_from(observed.child(paths.SECRETS, plan.names.auth))
-        return await self._children.compare(observed, render(plan, auth, owner))
+        return render(plan, auth, owner)
 
     async def _write(self, comparison: Comparison) -> Applied:
         checked = await self._children.check(comparison)
@@ -171,6 +184,7 @@ class Reconciler:
             roles=healths,
             troubles=outcome.applied.troubles,
             pending=outcome.pending,
+            absent=outcome.absent,
         )
         now = self._now()
         status = compute(situation, now=now)
@@ -180,7 +194,9 @@ class Reconciler:
         conflict = any(t.reason is Reason.NAME_CONFLICT for t in outcome.applied.troubles)
         return PassResult(
             retry=outcome.applied.retry + _again(outcome.applied.troubles),
-            requeue_after=CONFLICT_RECHECK if conflict else decision.look_again,
+            requeue_after=next_look(
+                decision.look_again, foreign=conflict, absent=bool(outcome.absent)
+            ),
             events=events_between(stored, status) if decision.write else (),
             status_written=decision.write,
             uid=metadata["uid"],

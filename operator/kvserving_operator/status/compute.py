@@ -57,6 +57,12 @@ def _spec_valid(situation: Situation) -> Condition:
     rejected = situation.trouble(Reason.REJECTED_BY_SERVER)
     if rejected is not None:
         return condition(type_, status=_FALSE, reason=rejected.reason, message=rejected.message)
+    if situation.absent:
+        left_out = ", ".join(situation.absent)
+        message = (
+            f"the spec can be served; left out, because the cluster lacks their API: {left_out}"
+        )
+        return condition(type_, status=_TRUE, reason=Reason.OPTIONAL_API_ABSENT, message=message)
     return condition(type_, status=_TRUE, reason=Reason.VALID, message="the spec can be served")
 
 

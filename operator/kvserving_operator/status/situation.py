@@ -36,6 +36,9 @@ class Situation:
     pending: tuple[str, ...] = ()
     """Children that differ from the plan and were left so, because the object is suspended."""
 
+    absent: tuple[str, ...] = ()
+    """Wanted objects that were left out because the cluster lacks their API."""
+
     @property
     def plan(self) -> Plan | None:
         """The plan, or None for a refused spec."""

@@ -1,9 +1,10 @@
 """Is a changed status worth a write now, or when should somebody look again? Pure.
 
 What people and controllers act on is written at once: the first status of a generation, every flip
-of Ready, SpecValid and Stalled, a role that stops being ready, a named failure, and the end of the
-work. Mere progress (counts that climb while engines start) is coalesced ever more slowly, because
-a start may take half an hour and every write wakes every watcher.
+of Ready, SpecValid and Stalled, a role that stops being ready, a named failure, an optional API
+that came or went, and the end of the work. Mere progress (counts that climb while engines start) is
+coalesced ever more slowly, because a start may take half an hour and every write wakes every
+watcher.
 """
 
 from dataclasses import dataclass
@@ -72,7 +73,17 @@ def _urgent(stored: KVServingStatus, new: KVServingStatus) -> bool:
         return True
     if _reconciling(stored) and not _reconciling(new):
         return True
+    if _left_out(stored) != _left_out(new):
+        return True
     return any(_worse(find(stored.conditions, ConditionType(c.type)), c) for c in new.conditions)
+
+
+def _left_out(status: KVServingStatus) -> str:
+    """What a cluster lacks for the spec: it changes when somebody installs an API, hardly ever."""
+    found = find(status.conditions, ConditionType.SPEC_VALID)
+    if found is None or found.reason != Reason.OPTIONAL_API_ABSENT:
+        return ""
+    return found.message
 
 
 def _worse(before: Condition | None, after: Condition) -> bool:

@@ -1,34 +1,39 @@
 """Every golden case against the real API server: it knows and accepts each object as rendered."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 
 from cluster.controlplane import ControlPlane
-from kvserving_operator import plan
 from kvserving_operator.api import meta
 from kvserving_operator.api.v1alpha1 import KVServing
 from kvserving_operator.kube.paths import resource_of
-from kvserving_operator.plan import Manifest, Plan
+from kvserving_operator.plan import Manifest
 from kvserving_operator.render import render
 from tests.unit.render import golden
-from tests.unit.stack import AUTH, DEFAULTS, owner
+from tests.unit.stack import AUTH, owner
 
-from .apiserver import APPLY, Server
+from .apiserver import APPLY, ROOT, Server
+from .optional_apis import optional_apis
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
 
 @pytest.fixture(scope="module")
-def server(control_plane: ControlPlane) -> Server:
-    return Server(control_plane.kubeconfig)
+def server(control_plane: ControlPlane) -> Iterator[Server]:
+    """The API server, with the APIs of other projects that children may use."""
+    found = Server(control_plane.kubeconfig)
+    with optional_apis(found):
+        yield found
 
 
 def children(case: str, namespace: str) -> Iterator[Manifest]:
     kvserving = golden.load(case)
     moved = kvserving.metadata.model_copy(update={"namespace": namespace})
     placed: KVServing = kvserving.model_copy(update={"metadata": moved})
-    built = plan.build(placed, DEFAULTS)
-    assert isinstance(built, Plan), built.faults
-    yield from render(built, AUTH, owner(placed.metadata.name))
+    yield from render(golden.planned(placed), AUTH, owner(placed.metadata.name))
 
 
 def orphans(case: str, namespace: str) -> Iterator[Manifest]:
@@ -52,6 +57,18 @@ def test_the_server_accepts_every_object(server: Server, namespace: str, case: s
             dryRun="All",
         )
         assert answer.ok, f"{manifest['kind']} {manifest['metadata']['name']}: {answer.message}"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_server_admits_every_example(
+    server: Server, installed: ControlPlane, namespace: str, path: Path
+):
+    del installed  # our CRD
+    for document in yaml.safe_load_all(path.read_text()):
+        if document["kind"] == "KVServing":
+            document["metadata"].pop("namespace", None)
+            answer = server.create(namespace, document)
+            assert answer.ok, answer.message
 
 
 def test_applying_again_changes_nothing(server: Server, namespace: str):

@@ -13,6 +13,7 @@ from kvserving_operator.api.v1alpha1 import KVServingStatus
 from kvserving_operator.engines.base import Role
 from kvserving_operator.plan.model import Plan
 from kvserving_operator.status import Situation, compute
+from tests.unit.stack import CPU, planned
 
 from .situations import (
     CRASHING,
@@ -272,3 +273,27 @@ def test_measured_parts_of_the_status_are_carried_on() -> None:
     )
     status = computed(situation(previous=stored))
     assert (status.model, status.tuning) == (stored.model, stored.tuning)
+
+
+def test_an_absent_optional_api_is_a_note_and_no_fault() -> None:
+    status = computed(situation(absent=("HTTPRoute (gateway.networking.k8s.io/v1)",)))
+    valid = get(status, ConditionType.SPEC_VALID)
+    assert (valid.status, valid.reason) == (TRUE, Reason.OPTIONAL_API_ABSENT)
+    assert "HTTPRoute (gateway.networking.k8s.io/v1)" in valid.message
+    assert (status.phase, get(status, READY).status) == ("Ready", TRUE)
+
+
+def test_an_external_tier_is_unknown_and_keeps_nobody_from_being_ready() -> None:
+    external = {
+        **CPU,
+        "model.attention": "MLA",
+        "kvCache.remote": {"type": "External", "external": {"urlTemplate": "resp://h:1"}},
+    }
+    plan = planned(external)
+    healths = {Role.DECODE: role(), Role.ROUTER: role()}
+    status = computed(situation(healths, outcome=plan))
+    tier = get(status, ConditionType.REMOTE_TIER_READY)
+    assert (tier.status, tier.reason) == (UNKNOWN, Reason.NOT_MEASURED)
+    assert get(status, READY).status is TRUE
+    assert status.tier is not None
+    assert (status.tier.instances, status.tier.epoch) == (1, plan.tier_epoch)

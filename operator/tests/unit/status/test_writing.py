@@ -148,3 +148,10 @@ def test_a_clock_ahead_of_ours_does_not_postpone_for_good() -> None:
     assert not decision.write
     assert decision.look_again is not None
     assert decision.look_again <= 300
+
+
+def test_an_optional_api_that_comes_or_goes_is_told_at_once() -> None:
+    stored = ready()
+    assert stored.offer(situation(absent=("HTTPRoute (g/v1)",)), 60) == WRITE
+    assert stored.offer(situation(absent=("HTTPRoute (g/v1)",)), 90) == NOTHING
+    assert stored.offer(situation(absent=()), 120) == WRITE

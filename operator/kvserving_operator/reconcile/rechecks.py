@@ -1,0 +1,39 @@
+"""What no event will tell of: names that others hold, APIs that the cluster lacks. Pure.
+
+Both are looked at again after a while; until then the pass goes on without them.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from kvserving_operator.kube import paths
+from kvserving_operator.kube.paths import Resource, resource_of
+from kvserving_operator.plan.model import Manifest
+
+CONFLICT_RECHECK: Final = 30.0
+"""Seconds until a taken name is looked at again: its owner is not watched."""
+API_RECHECK: Final = 30.0
+"""Seconds until it is looked again whether an API that was absent is there."""
+
+
+def by_api(
+    rendered: Iterable[Manifest], served: Collection[Resource]
+) -> tuple[list[Manifest], tuple[str, ...]]:
+    """The objects whose API exists, and the names of the kinds of the others."""
+    wanted, absent = [], []
+    for manifest in rendered:
+        resource = resource_of(manifest)
+        if resource in paths.OPTIONAL_CHILDREN and resource not in served:
+            absent.append(f"{manifest['kind']} ({manifest['apiVersion']})")
+        else:
+            wanted.append(manifest)
+    return wanted, tuple(absent)
+
+
+def next_look(look_again: float | None, *, foreign: bool, absent: bool) -> float | None:
+    """Seconds until the next pass that no event will bring; None: none is needed."""
+    if foreign:
+        return CONFLICT_RECHECK
+    if not absent:
+        return look_again
+    return API_RECHECK if look_again is None else min(look_again, API_RECHECK)

@@ -1,0 +1,98 @@
+"""APIs that a cluster may lack: left out and noted, made when they come, let go when they go."""
+
+import pytest
+
+from cluster.controlplane import ControlPlane
+from kvserving_operator.kube import paths
+
+from .apiserver import Server
+from .harness import Cluster, Served, example, wait_for
+from .optional_apis import optional_apis
+
+# An absent API is asked for again every 30 s, and an answer holds for 15 s.
+PATIENCE = 75
+
+WANTED = {
+    paths.CERTIFICATES: "front-valkey-tls",
+    paths.HTTP_ROUTES: "front",
+    paths.POD_MONITORS: "front",
+}
+
+
+@pytest.fixture(scope="module")
+def server(control_plane: ControlPlane) -> Server:
+    return Server(control_plane.kubeconfig)
+
+
+def asking_for_all() -> dict:
+    return example(
+        "front",
+        router__gateway={"parentRefs": [{"name": "edge"}], "hostnames": ["front.example"]},
+        metrics={"podMonitor": {"labels": {"release": "prometheus"}}},
+        kvCache__remote__tls={"mode": "CertManager", "issuerRef": {"name": "inside"}},
+    )
+
+
+def spec_valid(cluster: Cluster, reason: str) -> str:
+    found = cluster.wait_condition("front", "SpecValid", "True", reason, timeout=PATIENCE)
+    return str(found["message"])
+
+
+def test_absent_apis_are_noted_and_taken_up_when_they_come(served: Served, server: Server):
+    cluster = served.cluster
+    cluster.create(asking_for_all())
+    said = spec_valid(cluster, "OptionalAPIAbsent")
+    for resource in WANTED:
+        assert f"{resource.kind} ({resource.api_version})" in said
+    cluster.settled("front")
+    with optional_apis(server):
+        assert "left out" not in spec_valid(cluster, "Valid")
+        for resource, name in WANTED.items():
+            child = cluster.must_get(resource, name)
+            (owner,) = child["metadata"]["ownerReferences"]
+            assert (owner["kind"], owner["name"]) == ("KVServing", "front")
+        _a_second_look_writes_nothing(served)
+        _what_is_no_longer_asked_for_is_removed(cluster)
+    assert "HTTPRoute" not in spec_valid(cluster, "OptionalAPIAbsent")
+    cluster.settled("front")
+    cluster.delete(paths.KVSERVINGS, "front")
+
+
+def _a_second_look_writes_nothing(served: Served) -> None:
+    before = versions(served.cluster)
+    # An event of a child brings a pass, which looks at all of them.
+    served.cluster.patch(
+        paths.CONFIGMAPS, "front-valkey", {"metadata": {"annotations": {"x.example/a": "1"}}}
+    )
+    passes = served.operator.metric("kvserving_operator_passes_total")
+    wait_for(
+        lambda: served.operator.metric("kvserving_operator_passes_total") > passes,
+        what="another pass",
+    )
+    assert versions(served.cluster) == before
+
+
+def versions(cluster: Cluster) -> dict[str, str]:
+    return {
+        str(resource): cluster.must_get(resource, name)["metadata"]["resourceVersion"]
+        for resource, name in WANTED.items()
+    }
+
+
+def _what_is_no_longer_asked_for_is_removed(cluster: Cluster) -> None:
+    nothing = {"parentRefs": [], "hostnames": []}
+    cluster.patch(paths.KVSERVINGS, "front", {"spec": {"router": {"gateway": nothing}}})
+    wait_for(lambda: cluster.get(paths.HTTP_ROUTES, "front") is None, what="the HTTPRoute is gone")
+    assert cluster.get(paths.POD_MONITORS, "front") is not None
+
+
+def test_a_parent_that_the_server_refuses_touches_nothing(served: Served, server: Server):
+    with optional_apis(server):
+        bad = example("refused", router__gateway={"parentRefs": [{"name": "g", "wrong": 1}]})
+        served.cluster.create(bad)
+        found = served.cluster.wait_condition(
+            "refused", "SpecValid", "False", "RejectedByServer", timeout=PATIENCE
+        )
+        assert "HTTPRoute refused" in found["message"]
+        assert served.cluster.children("refused") == {}
+        served.cluster.delete(paths.KVSERVINGS, "refused")
