@@ -18,6 +18,7 @@ from kvserving_operator.api.v1alpha1 import (
     KVServing,
     KVServingSpec,
     LoadFailurePolicy,
+    LoadingMode,
     Parallelism,
     PrefillSpec,
     RemoteType,
@@ -160,6 +161,10 @@ class CacheSettings:
     remote: TierAccess | None
     """The remote tier, or None."""
     ranks: int
+    attention: Attention
+    """As far as it is known."""
+    loading: LoadingMode
+    """How hits are loaded by a client that can choose, until it is told otherwise."""
     revision: str
     """Of the weights; in the keys of a client that makes its own."""
     digest: str

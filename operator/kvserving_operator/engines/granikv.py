@@ -1,14 +1,18 @@
-"""The environment of GraniKV, the same for every engine that carries it. Pure.
+"""The environment of GraniKV (``granikv/sglang/settings.py``), for every engine with it. Pure.
 
 The share of the HOT pool at the start, its bounds, and where the control contract listens
 (loopback); while the engine runs the share is changed through that contract.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from kvserving_operator.api.types import EnvVar
 from kvserving_operator.api.v1alpha1 import HotMode, HotSpec
 from kvserving_operator.engines import ports
+
+BACKEND: Final = "granikv"
+"""Name of the attention backend that it registers."""
 
 
 def environment(hot: HotSpec) -> Iterable[EnvVar]:
@@ -19,6 +23,6 @@ def environment(hot: HotSpec) -> Iterable[EnvVar]:
         "GRANIKV_HOT_PERCENT": hot.percent,
         "GRANIKV_MIN_PERCENT": hot.min_percent,
         "GRANIKV_MAX_PERCENT": hot.max_percent,
-        "GRANIKV_CONTROL_PORT": ports.GRANIKV_CONTROL.number,
+        "GRANIKV_PORT": ports.GRANIKV_CONTROL.number,
     }
     yield from (EnvVar(name=name, value=str(value)) for name, value in values.items())

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kvserving_operator.api.types import EnvVar
-from kvserving_operator.api.v1alpha1 import EngineFeature
-from kvserving_operator.engines import paths
+from kvserving_operator.api.v1alpha1 import Attention, EngineFeature
+from kvserving_operator.engines import paths, ports
 from kvserving_operator.engines.base import CacheSettings, TierAccess, TierAuth
 
 _GIB: Final = 1 << 30
@@ -62,11 +62,15 @@ def _ranked_url(remote: TierAccess) -> str:
 
 def _store_config(settings: CacheSettings, remote: TierAccess) -> Mapping[str, Any]:
     """What the store reads beside LMCache's own keys (kvserving_sharded_store/settings.py)."""
+    auto = settings.attention is Attention.AUTO
     content: dict[str, Any] = {
         "kvserving.tier_epoch": remote.epoch,
         "kvserving.revision": settings.revision,
         "kvserving.digest": settings.digest,
         "kvserving.instances_per_rank": remote.slots,
+        "kvserving.attention": "" if auto else settings.attention.value,
+        "kvserving.mode": settings.loading.value,
+        "kvserving.control_port": ports.STORE_CONTROL.number,
     }
     if remote.authority_secret:
         content["kvserving.ca_file"] = _AUTHORITY

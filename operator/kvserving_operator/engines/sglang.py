@@ -12,6 +12,7 @@ from typing import Final
 from kvserving_operator.api.types import EnvVar
 from kvserving_operator.api.v1alpha1 import (
     Attention,
+    HotMode,
     KVDtype,
     KVServingSpec,
     ModelSpec,
@@ -122,6 +123,8 @@ def _arguments(
         yield from ("--disaggregation-mode", _MODES[role])
         yield from ("--disaggregation-transfer-backend", "nixl")
         yield from ("--disaggregation-bootstrap-port", str(ports.BOOTSTRAP.number))
+    if role is Role.DECODE and spec.kv_cache.hot.mode is not HotMode.OFF:
+        yield from ("--decode-attention-backend", granikv.BACKEND)
     yield from spec.engine.extra_args
     yield from role_spec.extra_args
 

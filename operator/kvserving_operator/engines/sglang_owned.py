@@ -96,6 +96,16 @@ ENGINE_ONLY_FLAGS: Final = FlagTable(
 )
 """Flags that shape the KV, the token ids or the transfer between the roles."""
 
+HOT_FLAGS: Final = FlagTable(
+    (
+        _flag(
+            "remove it, or set spec.kvCache.hot.mode to Off: HOT needs the backend of its own",
+            "--decode-attention-backend",
+        ),
+    )
+)
+"""Flags that the operator owns while HOT is on."""
+
 OWNED_ENV: Final = {
     "PROMETHEUS_MULTIPROC_DIR": "remove it: the metrics are read from there",
     "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "remove it: the probes rest on it",

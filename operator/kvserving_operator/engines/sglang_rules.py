@@ -8,7 +8,13 @@ from typing import Final
 
 from kvserving_operator.api.conditions import Reason
 from kvserving_operator.api.types import EnvVar
-from kvserving_operator.api.v1alpha1 import BufferDevice, KVDtype, LoadFailurePolicy, RouterType
+from kvserving_operator.api.v1alpha1 import (
+    BufferDevice,
+    HotMode,
+    KVDtype,
+    LoadFailurePolicy,
+    RouterType,
+)
 from kvserving_operator.engines import sglang_owned
 from kvserving_operator.engines.base import Proposal
 from kvserving_operator.engines.faults import Fault
@@ -34,6 +40,13 @@ def arguments_are_not_owned(proposal: Proposal) -> Iterator[Fault]:
     """Flags that the operator writes itself are refused, however they are spelled."""
     for field, arguments in _argument_lists(proposal):
         yield from _refuse(sglang_owned.OWNED_FLAGS, field, arguments, "is the operator's")
+
+
+def hot_has_its_backend(proposal: Proposal) -> Iterator[Fault]:
+    """GraniKV is an attention backend; another one named after it would win."""
+    if proposal.spec.kv_cache.hot.mode is not HotMode.OFF:
+        for field, arguments in _argument_lists(proposal):
+            yield from _refuse(sglang_owned.HOT_FLAGS, field, arguments, "is HOT's")
 
 
 def roles_agree_on_kv(proposal: Proposal) -> Iterator[Fault]:
@@ -160,6 +173,7 @@ def _refuse(table: FlagTable, field: str, arguments: Sequence[str], why: str) ->
 RULES: Final[tuple[Rule, ...]] = (
     arguments_are_readable,
     arguments_are_not_owned,
+    hot_has_its_backend,
     roles_agree_on_kv,
     environment_is_not_owned,
     tiers_are_vllms,

@@ -26,7 +26,8 @@ OWNED_NIXL_KEYS: Final = {
 
 STORE_CONNECTOR: Final = "ShardedStoreConnector"
 STORE_MODULE: Final = "kvserving_sharded_store.connector"
-"""The sharded store's connector class: LMCache's, with the store's parts bound in."""
+"""The store's connector class: LMCache's, with the store's parts bound in. Whether a rank filters
+by ownership it takes from the model's own configuration."""
 
 _DEVICES: Final = {BufferDevice.CUDA: "cuda", BufferDevice.CPU: "cpu"}
 _POLICIES: Final = {LoadFailurePolicy.RECOMPUTE: "recompute", LoadFailurePolicy.FAIL: "fail"}
@@ -48,7 +49,7 @@ def transfer_config(role: Role, wiring: Wiring, nixl: Nixl) -> str | None:
 
 
 def _cache_connector(settings: CacheSettings) -> dict[str, Any]:
-    if EngineFeature.SHARDED_STORE not in settings.features:
+    if not settings.features & {EngineFeature.SHARDED_STORE, EngineFeature.RANKED_REMOTE}:
         return {"kv_connector": "LMCacheConnectorV1"}
     return {"kv_connector": STORE_CONNECTOR, "kv_connector_module_path": STORE_MODULE}
 

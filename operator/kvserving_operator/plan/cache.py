@@ -31,6 +31,8 @@ def cache_settings(
         min_tokens=proposal.spec.kv_cache.remote.loading.min_tokens,
         remote=remote,
         ranks=topology.kv_ranks,
+        attention=proposal.attention,
+        loading=proposal.spec.kv_cache.remote.loading.mode,
         revision=proposal.spec.model.revision,
         digest=proposal.spec.model.digest,
         features=frozenset(proposal.spec.engine.features),

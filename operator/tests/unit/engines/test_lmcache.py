@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import yaml
 
-from kvserving_operator.api.v1alpha1 import EngineFeature
+from kvserving_operator.api.v1alpha1 import Attention, EngineFeature, LoadingMode
 from kvserving_operator.engines import lmcache
 from kvserving_operator.engines.base import CacheSettings, TierAccess, TierAuth
 
@@ -23,6 +23,8 @@ SETTINGS = CacheSettings(
     min_tokens=None,
     remote=REMOTE,
     ranks=8,
+    attention=Attention.MLA,
+    loading=LoadingMode.AUTO,
     revision="v1",
     digest="",
     features=frozenset(),
@@ -109,6 +111,9 @@ def test_a_client_that_knows_ranks_gets_the_template_and_no_password():
         "kvserving.revision": "v1",
         "kvserving.digest": "",
         "kvserving.instances_per_rank": 2,
+        "kvserving.attention": "MLA",
+        "kvserving.mode": "Auto",
+        "kvserving.control_port": 9096,
     }
     found = environment(settings)
     assert "LMCACHE_REMOTE_URL" not in found

@@ -117,3 +117,37 @@ def test_the_router_s_owned_flags_are_refused(argument: str):
 def test_other_router_flags_come_last():
     words = router({"router.extraArgs": ["--cache-threshold", "0.5"]}).arguments
     assert words[-2:] == ("--cache-threshold", "0.5")
+
+
+def test_smg_is_told_the_engine_and_the_roles():
+    found = router({**SPLIT, "router.type": "SMG"})
+    assert found.command == ("smg", "launch")
+    words = found.arguments
+    assert words[:3] == ("--pd-disaggregation", "--backend", "vllm")
+    assert selector(words, "--prefill-selector") == labels("prefill")
+    assert selector(words, "--decode-selector") == labels("decode")
+    whole = router({"router.type": "SMG", "engine.type": "SGLang"}).arguments
+    assert whole[:2] == ("--backend", "sglang")
+    assert selector(whole, "--selector") == labels("decode")
+
+
+def test_smg_has_other_words_and_other_policies():
+    words = router({"router": {"type": "SMG", "policy": "ConsistentHash"}}).arguments
+    assert option(words, "--policy") == "consistent_hashing"
+    changes = {**SPLIT, "router": {"type": "SMG", "decodePolicy": "StickyLeastLoaded"}}
+    fault = refused(changes)["spec.router.decodePolicy"]
+    assert "ConsistentHash" in fault.remedy
+
+
+@pytest.mark.parametrize("argument", ["--enable-igw", "--backend=vllm", "--health-check-port"])
+def test_smg_s_own_flags_are_owned(argument: str):
+    changes = {"router": {"type": "SMG", "extraArgs": [argument]}}
+    assert "spec.router.extraArgs[0]" in refused(changes)
+
+
+def test_a_route_is_wanted_when_it_has_parents():
+    gateway = {"parentRefs": [{"name": "edge"}], "hostnames": ["a.example"]}
+    route = router({"router.gateway": gateway}).route
+    assert route is not None
+    assert (route.parents, route.hostnames) == (({"name": "edge"},), ("a.example",))
+    assert router({}).route is None
