@@ -77,6 +77,6 @@ class MetricsSpec(APIModel):
     )
     pod_monitor: PodMonitor | None = Field(
         default=None,
-        description="A PodMonitor (monitoring.coreos.com) for the pods; where that API does not "
-        "exist its absence is noted, no more. Absent: no PodMonitor.",
+        description="A PodMonitor (monitoring.coreos.com) for agents and routers; where that API "
+        "does not exist its absence is noted, no more. Absent: no PodMonitor.",
     )

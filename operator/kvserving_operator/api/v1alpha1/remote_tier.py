@@ -86,7 +86,8 @@ class TierTLS(APIModel):
     )
     secret_ref: LocalObjectReference | None = Field(
         default=None,
-        description="Secret with tls.crt, tls.key and ca.crt. Required with mode Secret.",
+        description="Secret with tls.crt, valid for the names below NAME-valkey.NAMESPACE.svc, "
+        "tls.key and ca.crt. Required with mode Secret.",
     )
 
 
@@ -107,7 +108,9 @@ class TierPersistence(APIModel):
 
     volume_claim: VolumeClaim | None = Field(
         default=None,
-        description="A volume for each instance. Absent: none, because the tier is a cache.",
+        description="A volume for each instance, which writes its contents there when it is asked "
+        "to end and reads them when it starts; deleted with the tier. Absent: none, because the "
+        "tier is a cache.",
     )
 
 
@@ -125,7 +128,8 @@ class ExternalTier(APIModel):
     )
     auth_secret_ref: LocalObjectReference | None = Field(
         default=None,
-        description="Secret with the keys username and password. Absent: no authentication.",
+        description="Secret with the keys username and password. A stock client puts both into a "
+        "URL: percent-encode what is special there. Absent: no authentication.",
     )
     ca_secret_ref: LocalObjectReference | None = Field(
         default=None,
