@@ -20,6 +20,7 @@ HELP = {
     "granikv_hot_fragmentation_ratio": "1 - longest free run / free slots of HOT.",
     "granikv_lent_slots": "HOT slots on loan to COLD.",
     "granikv_dispatch_steps_total": "Classes computed, by way.",
+    "granikv_class_steps_total": "Decode steps of a class, by path, members and prefix tokens.",
     "granikv_dispatch_regret_microseconds_total": "Chosen way minus the table's best, a layer.",
 }
 COUNTER_HELP = {

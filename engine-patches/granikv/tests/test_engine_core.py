@@ -180,6 +180,17 @@ def test_flush_keeps_the_share_and_forgets_the_rest() -> None:
     assert engine.core.cache.memory is memory, "a second flush of nothing changes nothing"
 
 
+def test_every_sample_has_a_help_text_and_reaches_the_control_contract() -> None:
+    engine = Engine(5)
+    engine.core.count_classes([(engine.core.choose(40, 2100, 1), 40, 2100)], 3)
+    engine.now += 2.0
+    engine.between()
+    text = engine.core.metrics_text.decode()
+    name = 'granikv_class_steps_total{length="2048",members="32",path="cascade"} 3'
+    assert name in text
+    assert any("class_steps" in key for key in engine.core.mailbox.state()["counters"])
+
+
 def test_namespaces_do_not_share() -> None:
     core = Engine(3).core
     ids = core.tokens([5, 6, 7], "adapter")
@@ -210,6 +221,7 @@ def test_a_path_that_nobody_holds_cannot_be_let_go() -> None:
         ({"GRANIKV_EVICTION": "random"}, "lru or hotness"),
         ({"GRANIKV_FORCE": "cudnn.fused"}, "one of"),
         ({"GRANIKV_FORCE": "x"}, "one of"),
+        ({"GRANIKV_PARTIALS": "bf16"}, "float32 or kv"),
         ({"GRANIKV_GRAPH_MODE": "split"}, "fused or overlap"),
     ],
 )

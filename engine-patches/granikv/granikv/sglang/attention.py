@@ -65,7 +65,9 @@ class GraniBackend(TritonAttnBackend):  # type: ignore[misc]
         ranges = batch * (-(-self.max_context_len // grain.max_range) + 2) + grain.range_programs
         shape = PlanShape(batch, grain.workers, ranges=ranges, parts=max(160, ranges // batch + 72))
         rows = (ranges + 24 * batch) * grain.group + 66 * 64
-        space = Workspace(shape, self.heads, rows=rows, dtype=self.layers[0].k.dtype, device=device)
+        full = self.core.settings.partials == "float32"
+        dtype = torch.float32 if full else self.layers[0].k.dtype
+        space = Workspace(shape, self.heads, rows=rows, dtype=dtype, device=device)
         self.lse = torch.empty(batch, self.num_head, dtype=torch.float32, device=device)
         return space
 

@@ -26,6 +26,7 @@ class Settings:
     force: Way | None = None
     table: str = ""  # file of `granikv calibrate`; empty: as shipped
     graph_mode: str = "fused"  # of large batches in captured graphs: fused or overlap
+    partials: str = "float32"  # type of partial outputs: float32 as the stock backend's, or kv
     check: bool = False  # verify every invariant between steps: for tests, slow
 
     def __post_init__(self) -> None:
@@ -37,6 +38,8 @@ class Settings:
             raise BadSizeError(f"GRANIKV_EVICTION={self.eviction}: lru or hotness")
         if self.graph_mode not in {"fused", "overlap"}:
             raise BadSizeError(f"GRANIKV_GRAPH_MODE={self.graph_mode}: fused or overlap")
+        if self.partials not in {"float32", "kv"}:
+            raise BadSizeError(f"GRANIKV_PARTIALS={self.partials}: float32 or kv")
         if self.force is not None and self.force not in GRAPHED:
             raise BadSizeError(f"GRANIKV_FORCE={self.force}: one of {', '.join(GRAPHED)}")
 
@@ -59,7 +62,7 @@ def read(environment: Mapping[str, str]) -> Settings:
             if not text.isdigit():
                 raise BadSizeError(f"GRANIKV_{name.upper()}={text}: a whole number is needed")
             values[name] = int(text)
-    for name in ("eviction", "graph_mode", "table"):
+    for name in ("eviction", "graph_mode", "partials", "table"):
         if text := environment.get(f"GRANIKV_{name.upper()}", ""):
             values[name] = text
     for name in ("tune", "check"):
