@@ -2,6 +2,7 @@
 # Tests of this package.  `run.sh` runs the pure ones with the interpreter at hand (numpy, pytest
 # and hypothesis needed); `run.sh kernels` runs those of the kernels on the CPU, in an environment
 # that it makes once under the cache folder: the CUDA build of torch, loaded without CUDA.
+# `run.sh contract` fetches two SGLang wheels (60 MB) and checks names and signatures in their text.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 cd "$here"
@@ -28,8 +29,19 @@ kernels)
     export LD_LIBRARY_PATH="$site/torch/lib" TRITON_INTERPRET=1
     exec "$python" -m pytest -q tests/test_kernels.py "$@"
     ;;
+contract)
+    shift
+    wheels=${KVSERVING_CACHE:-$HOME/.cache/kvserving}/granikv-sglang
+    for version in 0.5.17 0.5.23; do
+        [ -d "$wheels/$version/sglang" ] && continue
+        uv pip install -q --no-deps --target "$wheels/$version" --python-version 3.12 \
+            --python-platform x86_64-manylinux_2_35 "sglang==$version"
+    done
+    export GRANIKV_SGLANG_WHEELS="$wheels"
+    exec "${PYTHON:-python3}" -m pytest -q tests/test_sglang_contract.py "$@"
+    ;;
 *)
-    echo "usage: run.sh [pure|kernels] [pytest arguments]" >&2
+    echo "usage: run.sh [pure|kernels|contract] [pytest arguments]" >&2
     exit 2
     ;;
 esac

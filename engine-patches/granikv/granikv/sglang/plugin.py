@@ -12,10 +12,7 @@ from typing import Any
 NAME = "granikv"
 STOCK = "triton"
 # What is known of each version: see docs/granikv.md for what exactly ran.
-KNOWN = {
-    "0.5.17": "served on one H200",
-    "0.5.23": "names and signatures checked against the wheel, never run",
-}
+KNOWN = {"0.5.17": "served on one H200"}
 log = logging.getLogger("sglang.granikv")
 
 
