@@ -8,7 +8,7 @@ times compare policies with each other; they are not a GPU's.
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from granikv.memory import Memory
 from granikv.metrics import collect, flat, render
 from granikv.policy import Admission, HotnessEviction, LruEviction
 from granikv.radix import HotSegment, Lease
+from granikv.report import Report
 from granikv.resize import FpController, Limits, Signals, slots_of
 from granikv.trace import Arrival
 from granikv.upkeep import Upkeep
@@ -86,40 +87,6 @@ class _Request:
     left: int = 0
 
 
-@dataclass(slots=True)
-class Report:
-    """What a run ends with."""
-
-    seconds: float = 0.0
-    steps: int = 0
-    finished: int = 0
-    failed: int = 0
-    preempted: int = 0
-    output_tokens: int = 0
-    wrong_tokens: int = 0
-    step_us: list[float] = field(default_factory=list)
-    resize_step_us: list[float] = field(default_factory=list)
-    percents: list[int] = field(default_factory=list)
-
-    def summary(self) -> dict[str, float]:
-        """Numbers for the command line; percentiles of step times, resizes apart."""
-        quiet = self.step_us or [0.0]
-        busy = self.resize_step_us or [0.0]
-        return {
-            "seconds": round(self.seconds, 3),
-            "steps": self.steps,
-            "finished": self.finished,
-            "failed": self.failed,
-            "preempted": self.preempted,
-            "outputTokensPerSecond": round(self.output_tokens / max(self.seconds, 1e-9), 1),
-            "wrongTokens": self.wrong_tokens,
-            "p50StepUs": round(float(np.percentile(quiet, 50)), 1),
-            "p99StepUs": round(float(np.percentile(quiet, 99)), 1),
-            "resizeSteps": len(self.resize_step_us),
-            "p99ResizeStepUs": round(float(np.percentile(busy, 99)), 1),
-        }
-
-
 class Engine:
     """One engine process on simulated time; `run` plays a trace to its end."""
 
@@ -168,6 +135,7 @@ class Engine:
     def step(self) -> float:
         """Between-steps work, admission, one decode step; its duration in microseconds."""
         copied = self.kv.copied_slots
+        resizing = self.memory.relocation is not None  # it may begin, copy and commit in one step
         self._between()
         prefilled = self._admit()
         slots = self._decode_slots()  # before the step is planned, as engines do
@@ -180,7 +148,7 @@ class Engine:
         took = self.model.step(hot, shared, own, len(self.running) + len(done))
         # K and V of one slot and layer: 0.0027 us, as `granikv.policy` has it
         took += 0.0027 * self.setup.layers * (self.kv.copied_slots - copied)
-        resizing = self.memory.relocation is not None
+        resizing |= self.memory.relocation is not None
         (self.report.resize_step_us if resizing else self.report.step_us).append(took)
         self.report.steps += 1
         self._cold_low = min(self._cold_low, self.memory.cold_headroom())
