@@ -53,6 +53,7 @@ def test_absent_apis_are_noted_and_taken_up_when_they_come(served: Served, serve
             assert (owner["kind"], owner["name"]) == ("KVServing", "front")
         _a_second_look_writes_nothing(served)
         _what_is_no_longer_asked_for_is_removed(cluster)
+        _a_parent_that_the_server_refuses_touches_nothing(cluster)
     assert "HTTPRoute" not in spec_valid(cluster, "OptionalAPIAbsent")
     cluster.settled("front")
     cluster.delete(paths.KVSERVINGS, "front")
@@ -86,13 +87,9 @@ def _what_is_no_longer_asked_for_is_removed(cluster: Cluster) -> None:
     assert cluster.get(paths.POD_MONITORS, "front") is not None
 
 
-def test_a_parent_that_the_server_refuses_touches_nothing(served: Served, server: Server):
-    with optional_apis(server):
-        bad = example("refused", router__gateway={"parentRefs": [{"name": "g", "wrong": 1}]})
-        served.cluster.create(bad)
-        found = served.cluster.wait_condition(
-            "refused", "SpecValid", "False", "RejectedByServer", timeout=PATIENCE
-        )
-        assert "HTTPRoute refused" in found["message"]
-        assert served.cluster.children("refused") == {}
-        served.cluster.delete(paths.KVSERVINGS, "refused")
+def _a_parent_that_the_server_refuses_touches_nothing(cluster: Cluster) -> None:
+    cluster.create(example("refused", router__gateway={"parentRefs": [{"name": "g", "wrong": 1}]}))
+    found = cluster.wait_condition("refused", "SpecValid", "False", "RejectedByServer")
+    assert "HTTPRoute refused" in found["message"]
+    assert cluster.children("refused") == {}
+    cluster.delete(paths.KVSERVINGS, "refused")
