@@ -27,8 +27,8 @@ class Flag:
     @property
     def spellings(self) -> tuple[str, ...]:
         """Every option string, the negated forms of long ones included."""
-        negated = (f"--no-{name[2:]}" for name in self.names if name.startswith("--"))
-        return (*self.names, *negated)
+        long = [name for name in self.names if name.startswith("--")]
+        return (*self.names, *(other for name in long for other in _negations(name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,14 @@ def flag_name(argument: str) -> str | None:
         return None
     head = argument.split("=", 1)[0].split(".", 1)[0].rstrip("+")
     return "--" + head[2:].replace("_", "-") if head.startswith("--") else head
+
+
+def _negations(name: str) -> Iterable[str]:
+    """``--no-x``; and since vLLM 0.33 ``--disable-x`` for ``--enable-x``, and the reverse."""
+    yield f"--no-{name[2:]}"
+    for one, other in (("--enable-", "--disable-"), ("--disable-", "--enable-")):
+        if name.startswith(one):
+            yield other + name.removeprefix(one)
 
 
 def _matches_long(flag: Flag, head: str) -> bool:

@@ -110,6 +110,8 @@ ENGINE_ONLY_FLAGS: Final = FlagTable(
             ("--model-impl",),
             ("--trust-remote-code",),
             ("--prefix-caching-hash-algo",),
+            ("--cp-kv-cache-interleave-size",),
+            ("--dcp-kv-cache-interleave-size",),
             ("--mamba-block-size",),
             ("--mamba-cache-dtype",),
             ("--mamba-ssm-cache-dtype",),

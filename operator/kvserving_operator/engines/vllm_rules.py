@@ -17,7 +17,7 @@ from kvserving_operator.api.v1alpha1 import Attention, EngineFeature
 from kvserving_operator.engines import owned
 from kvserving_operator.engines.base import Proposal
 from kvserving_operator.engines.faults import Fault
-from kvserving_operator.engines.flags import FlagTable, flag_name, malformed
+from kvserving_operator.engines.flags import FlagTable, malformed
 from kvserving_operator.engines.vllm_kv import OWNED_NIXL_KEYS
 
 Rule = Callable[[Proposal], Iterator[Fault]]
@@ -238,7 +238,8 @@ def _value_of(flag: str, arguments: Sequence[str]) -> str:
     """The last value of ``flag``, joined or in the next element; empty when it is not there."""
     values = [""]
     for argument, following in zip_longest(arguments, arguments[1:], fillvalue=""):
-        if flag_name(argument) == flag:
+        found = owned.ENGINE_ONLY_FLAGS.find(argument)
+        if found is not None and found.names[0] == flag:
             values.append(argument.partition("=")[2] or following)
     return values[-1]
 
