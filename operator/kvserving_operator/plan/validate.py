@@ -16,6 +16,7 @@ from kvserving_operator.engines.faults import Fault
 from kvserving_operator.engines.registry import ENGINES
 from kvserving_operator.plan import naming
 from kvserving_operator.plan.availability import only_what_is_built
+from kvserving_operator.plan.nesting import nesting_is_bounded
 from kvserving_operator.plan.pod_rules import (
     counted_resources_are_free,
     mount_paths_are_free,
@@ -102,6 +103,8 @@ def faults(proposal: Proposal, *, preview: bool = False) -> tuple[Fault, ...]:
 
     With ``preview`` what is not available yet is no fault.
     """
+    if bottomless := tuple(nesting_is_bounded(proposal)):
+        return bottomless  # other rules walk down into a spec: it must have an end
     rules = (rule for rule in RULES if not (preview and rule is only_what_is_built))
     found = (fault for rule in rules for fault in rule(proposal))
     return tuple(dict.fromkeys(found))
