@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 import yaml
 
 MAX_DEPTH: Final = 100
-MAX_NODES: Final = 200_000
+MAX_NODES: Final = 100_000
 """Values of one document after its aliases are unfolded."""
 
 _BOOLEANS: Final = {

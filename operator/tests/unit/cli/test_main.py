@@ -178,7 +178,7 @@ def test_rendered_is_what_the_operator_renders(run: Runner) -> None:
         api_version=reference.api_version, kind=reference.kind, name="x", uid=UNKNOWN_UID
     )
     expected = render(planned(), UNKNOWN_AUTH, reference)
-    shown = list(yaml.safe_load_all(done.out))
+    shown = list(yaml.load_all(done.out, yaml.CSafeLoader))
     for manifest, one in zip(expected, shown, strict=True):
         if manifest["kind"] == "Secret":
             assert "data" not in one
@@ -210,7 +210,7 @@ def test_flags_win_over_variables(run: Runner, monkeypatch: pytest.MonkeyPatch) 
 
 def test_json_and_folders_hold_the_same_objects(run: Runner) -> None:
     file = run.file()
-    stream = list(yaml.safe_load_all(run("render", "-f", file, "-n", "prod").out))
+    stream = list(yaml.load_all(run("render", "-f", file, "-n", "prod").out, yaml.CSafeLoader))
     listed = json.loads(run("render", "-f", file, "-n", "prod", "-o", "json").out)
     assert listed["items"] == stream
     folder = run.folder / "out"
@@ -218,15 +218,14 @@ def test_json_and_folders_hold_the_same_objects(run: Runner) -> None:
     assert (done.status, done.out) == (0, "")
     files = sorted((folder / "prod" / "x").iterdir())
     assert files[0].name == "01-serviceaccount-x-router.yaml"
-    assert [yaml.safe_load(path.read_text()) for path in files] == stream
+    assert [yaml.load(path.read_text(), yaml.CSafeLoader) for path in files] == stream
     again = run("render", "-f", file, "-n", "prod", "-o", "dir", "--output-dir", str(folder))
     assert again.status == 2
     assert "is not empty" in again.err
 
 
-def test_the_examples_render(run: Runner) -> None:
-    for name in ("quickstart", "quickstart-pcp"):
-        assert run("render", "-f", str(ROOT / "examples" / f"{name}.yaml")).status == 0
+def test_an_example_renders(run: Runner) -> None:
+    assert run("render", "-f", str(ROOT / "examples" / "quickstart.yaml")).status == 0
 
 
 def test_a_suspended_object_is_rendered_with_a_note(run: Runner) -> None:

