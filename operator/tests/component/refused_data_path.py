@@ -159,7 +159,12 @@ DATA_PATH: dict[str, tuple[dict[str, Any], str, str]] = {
     "SGLang with PCP": (SGLANG | PCP, "prefill.parallelism.prefillContext", "set it to 1"),
     "SGLang data outside tensor": (
         SGLANG | {"decode.parallelism": {"tensor": 2, "data": 4}},
-        "spec.decode.parallelism",
+        "spec.decode.parallelism.data",
+        "change one",
+    ),
+    "SGLang data outside tensor on prefill": (
+        SGLANG | {"prefill.parallelism": {"tensor": 4, "data": 3}},
+        "spec.prefill.parallelism.data",
         "change one",
     ),
 }

@@ -104,14 +104,15 @@ _SGLANG: Final = (
         message="spec.prefill.parallelism.prefillContext must be 1 with spec.engine.type SGLang: "
         "only VLLM has context parallel prefill; set it to 1",
     ),
-    CELRule(
-        rule="self.engine.type != 'SGLang' || ("
-        "self.decode.parallelism.tensor % self.decode.parallelism.data == 0 && "
-        "(!has(self.prefill) || "
-        "self.prefill.parallelism.tensor % self.prefill.parallelism.data == 0))",
-        field=".engine.type",
-        message="spec.prefill.parallelism and spec.decode.parallelism: data must divide tensor "
-        "with spec.engine.type SGLang, where it lies inside the tensor ranks: change one of them",
+    *(
+        CELRule(
+            rule=f"self.engine.type != 'SGLang' || {absent}"
+            f"self.{role}.parallelism.tensor % self.{role}.parallelism.data == 0",
+            field=f".{role}.parallelism.data",
+            message=f"spec.{role}.parallelism.data must divide tensor with spec.engine.type "
+            "SGLang, where it lies inside the tensor ranks: change one of the two",
+        )
+        for role, absent in (("prefill", "!has(self.prefill) || "), ("decode", ""))
     ),
 )
 
