@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
-from kubernetes.aio.config import ConfigException, list_kube_config_contexts
+from kubernetes.aio.config import list_kube_config_contexts
 
 from kvserving_operator.api import meta
 from kvserving_operator.cli import defaults
@@ -25,6 +25,7 @@ from kvserving_operator.reconcile.auth import auth_from
 USER_AGENT: Final = "kvserving"
 _OPERATOR: Final = f"{meta.LABEL_NAME}=kvserving-operator"
 _CONTAINER: Final = "operator"
+DEFAULT_NAMESPACE: Final = "default"
 
 _T = TypeVar("_T")
 
@@ -34,7 +35,7 @@ def asked(question: Coroutine[Any, Any, _T]) -> _T:
     try:
         return asyncio.run(question)
     except CredentialsError as error:
-        raise ClusterError(str(error)) from error
+        raise ClusterError(f"{error}; name a kubeconfig by --kubeconfig") from error
     except errors.RequestError as error:
         raise ClusterError(str(error)) from error
 
@@ -55,11 +56,12 @@ def namespace(options: argparse.Namespace) -> str:
         return str(options.namespace)
     try:
         contexts, active = list_kube_config_contexts(config_file=options.kubeconfig)  # type: ignore[no-untyped-call]
-    except (ConfigException, OSError):
-        return "default"  # in a pod there is none
-    wanted = options.context or active["name"]
-    chosen: dict[str, Any] = next((c for c in contexts if c["name"] == wanted), {})
-    return str(chosen.get("context", {}).get("namespace") or "default")
+        wanted = options.context or active["name"]
+        chosen = next(c for c in contexts if c["name"] == wanted)
+        return str(chosen["context"].get("namespace") or DEFAULT_NAMESPACE)
+    except Exception:  # noqa: BLE001 - the library has no error of its own for most that can be wrong
+        # There is none in a pod; one that cannot be read is told of when it is needed.
+        return DEFAULT_NAMESPACE
 
 
 async def installed(options: argparse.Namespace) -> Mapping[str, str]:

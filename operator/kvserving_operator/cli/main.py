@@ -6,6 +6,7 @@ the cluster (``diff``); 2 the command could not be carried out.
 
 import argparse
 import io
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ DEBUG: Final = "KVSERVING_DEBUG"
 
 def run() -> None:
     """Entry point of the program."""
+    logging.disable(logging.CRITICAL)  # libraries that log to a terminal; what matters is raised
     sys.exit(main(sys.argv[1:]))
 
 

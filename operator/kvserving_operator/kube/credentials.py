@@ -13,6 +13,10 @@ from kubernetes.aio.config import (
     load_incluster_config,
     load_kube_config,
 )
+from yaml import YAMLError
+
+_UNREADABLE = (YAMLError, TypeError, AttributeError, LookupError, ValueError)
+"""What the library raises on a kubeconfig that is no kubeconfig."""
 
 
 class CredentialsError(Exception):
@@ -61,6 +65,6 @@ async def _load(kubeconfig: str | None, context: str | None) -> Configuration:
             await load_kube_config(  # type: ignore[no-untyped-call]
                 client_configuration=configuration, persist_config=False
             )
-    except (ConfigException, OSError) as error:
+    except (ConfigException, OSError, *_UNREADABLE) as error:
         raise CredentialsError(f"no usable Kubernetes credentials: {error}") from error
     return configuration
