@@ -1,4 +1,4 @@
-"""GET bandwidth of the remote tier: rows 1, 2, 3 and 10 of the speed table.
+"""GET bandwidth of the remote tier: rows 1, 2, 3, 8 and 10 of the speed table.
 
     python bandwidth.py --server 9.1=PATH --server 8.1=PATH [--native SO] [--device] > result.json
 
@@ -70,6 +70,9 @@ def cases(servers: list[str], ranks: int, *, native: bool, device: bool) -> list
                 Case(2, "all ranks, into device memory", server, ranks, ranks, into="device")
             )
     newest = servers[0]
+    for engines in (1, 2, 4, 6):
+        name = f"{engines} engines on the same instances"
+        found.append(Case(8, name, newest, engines * ranks, ranks, threads=2))
     for threads in (2, 4):
         name = f"ours beside a busy main thread, {threads} threads"
         found.append(Case(3, name, newest, threads=threads, spin=True))
@@ -200,10 +203,15 @@ def _summary(
     return {
         "gigabytes_per_second": total / (ended - began) / 1e9,
         "batch_p50_ms": 1e3 * median(s for result in results for s in result["batches"]),
+        "batch_p99_ms": 1e3 * _quantile([s for r in results for s in r["batches"]], 0.99),
         "client_cpu_per_gigabyte": sum(result["cpu"] for result in results) / (everything / 1e9),
         "server_cpu_per_gigabyte": server_cpu / (everything / 1e9),
         "window_seconds": ended - began,
     }
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 def main() -> None:
@@ -216,10 +224,13 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=12_400_000)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--rows", default="", help="only these, separated by commas")
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which to stop")
     given = parser.parse_args()
     binaries = dict(server.split("=", 1) for server in given.server)
     todo = cases(list(binaries), given.ranks, native=bool(given.native), device=given.device)
+    rows = set(filter(None, given.rows.split(",")))
+    todo = [case for case in todo if not rows or str(case.row) in rows]
     runs: dict[Case, list[dict[str, float]]] = {case: [] for case in todo}
     began = time.monotonic()
     for _ in range(given.repeat):

@@ -126,6 +126,7 @@ class Control:
         counters: Gives the counters of the state; called for every state.
         now: Wall-clock seconds.
         rules: What is in force until something is set.
+        closed: Why nothing is loaded and nothing stored at present; part of the state while it is.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class Control:
         counters: Callable[[], Mapping[str, float]],
         now: Callable[[], float],
         rules: Rules | None = None,
+        closed: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._start_id = start_id
         self._capabilities = capabilities
@@ -143,6 +145,7 @@ class Control:
         self._now = now
         self._lock = threading.Lock()
         self._rules = Rules() if rules is None else rules
+        self._closed = closed
         self._since = now()
 
     @property
@@ -154,16 +157,17 @@ class Control:
         """Answer to GET /v1/state."""
         with self._lock:
             rules, since, capabilities = self._rules, self._since, self._capabilities
-        return Reply(
-            200,
-            {
-                "startId": self._start_id,
-                "capabilities": sorted(capabilities),
-                "settings": settings_body(rules),
-                "since": since,
-                "counters": dict(self._counters()),
-            },
-        )
+        body: dict[str, Any] = {
+            "startId": self._start_id,
+            "capabilities": sorted(capabilities),
+            "settings": settings_body(rules),
+            "since": since,
+            "counters": dict(self._counters()),
+        }
+        closed = self._closed()
+        if closed is not None:
+            body["closed"] = closed
+        return Reply(200, body)
 
     def put(self, body: object, if_match: str | None) -> Reply:
         """Answer to PUT /v1/settings; nothing changes unless it is 200."""

@@ -10,23 +10,23 @@ from __future__ import annotations
 import copy
 import logging
 import threading
+import time
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from lmcache.v1 import cache_engine as upstream
-from lmcache.v1.memory_management import MemoryFormat
 
+from kvserving_sharded_store.blocks import PagedBytes
+from kvserving_sharded_store.build import build
 from kvserving_sharded_store.exchange import Cause
-from kvserving_sharded_store.grouping import Buffer
-from kvserving_sharded_store.keys import Identity, realm
-from kvserving_sharded_store.local import LocalCache
+from kvserving_sharded_store.keys import realm
 from kvserving_sharded_store.lookup import cumulative_lengths, sync_answer
-from kvserving_sharded_store.place import Chunk, Place
+from kvserving_sharded_store.marker import Markers
+from kvserving_sharded_store.place import Chunk
+from kvserving_sharded_store.selftest import MISMATCH, RoundTrip, all_agree
 from kvserving_sharded_store.settings import Settings
 from kvserving_sharded_store.store import ShardedStore
-from kvserving_sharded_store.tier import Tier
-from kvserving_sharded_store.wiring import EngineGroup, EngineKv
+from kvserving_sharded_store.wiring import EngineKv
 
 _log = logging.getLogger(__name__)
 
@@ -34,14 +34,22 @@ StockEngine = upstream.LMCacheEngine
 
 
 class ShardedEngine(StockEngine):  # type: ignore[misc, valid-type]
-    """An LMCache engine of one rank; see the module."""
+    """An LMCache engine of one rank; see the module.
+
+    Attributes:
+        closed_by: Why the store is closed from the start; none normally.
+    """
+
+    closed_by: str | None = None
+    # LMCache may fail before post_init; close, and whoever asks, find the engine without a store.
+    _parts: ShardedStore | None = None
+    _markers: Markers | None = None
 
     def post_init(self, **kwargs: Any) -> None:
         """Build the local cache on every rank, without LMCache's remote backend."""
         if self.post_inited:
             return
         self._settings = Settings.of(self.config)
-        self._parts: ShardedStore | None = None
         self._parts_lock = threading.Lock()
         self._answer_lock = threading.Lock()
         self._lookup_server = kwargs.get("async_lookup_server")
@@ -62,61 +70,66 @@ class ShardedEngine(StockEngine):  # type: ignore[misc, valid-type]
         """The store; built at first use, when the shapes of the KV are known."""
         with self._parts_lock:
             if self._parts is None:
-                self._parts = self._build()
+                self._parts = build(self, self._settings, self.closed_by)
             return self._parts
 
-    def _build(self) -> ShardedStore:
-        metadata, settings = self.metadata, self._settings
-        fmt = MemoryFormat.KV_2LTD if self.fmt is None else self.fmt
-        local = self._local = LocalCache(self.storage_manager.local_cpu_backend, metadata, fmt)
-        rank, world, shared = metadata.worker_id, metadata.world_size, metadata.use_mla
-        identity = Identity(
-            model=metadata.model_name,
-            revision=settings.revision,
-            digest=settings.digest,
-            dtype=str(metadata.kv_dtype),
-            chunk_tokens=self.config.chunk_size,
-            # Ranks that split the heads hold other bytes when there are more of them.
-            layout=(*local.layout, 1 if shared else world),
-            tier=settings.tier_epoch,
-        )
-        buffer = Buffer.of(
-            size=settings.exchange_bytes,
-            chunk_bytes=local.chunk_bytes,
-            world=world if shared else 1,
-        )
-        addresses = settings.addresses(rank=rank, world=world)
-        group = self._group(local, buffer)
-        store = ShardedStore(
-            Place(rank=rank, world=world, shared=shared, epoch=identity.epoch),
-            local,
-            Tier(addresses, settings.options(addresses)) if addresses else None,
-            group,
-            buffer=buffer,
-            put_bytes=int(self.config.max_local_cpu_size * (1 << 30)) // 4,
-            chunk_bytes=local.chunk_bytes,
-        )
-        if group is None and world > 1:
-            store.closed = "NoGroup"
-            _log.error("no process group of all %d ranks: nothing is loaded, nothing stored", world)
-        return store
+    def open_store(self) -> None:
+        """Test the path with all ranks; what was not shown to be right stays closed.
 
-    def _group(self, local: LocalCache, buffer: Buffer) -> EngineGroup | None:
-        """All ranks of the engine, none when there is one rank or no group of all.
-
-        Stock LMCache takes the tensor-parallel group, which is wrong under context parallelism.
+        Before the first request, by every rank of an engine whose caches can be copied as bytes.
         """
-        world = self.metadata.world_size
-        if world == 1 or not dist.is_initialized() or dist.get_world_size() != world:
+        if not self.post_inited:
+            # It said why; the other ranks must not wait.
+            self._vote(False)
+            return
+        fine = self.parts.closed is None
+        if self._vote(fine):
+            self._test()
+        elif fine:
+            self.parts.closed = "AnotherRank"
+        self._markers = self._follow()
+
+    def _vote(self, fine: bool) -> bool:  # noqa: FBT001 (one vote)
+        return all_agree(self.metadata.world_size, self.metadata.worker_id, fine)
+
+    def _test(self) -> None:
+        if not self._settings.self_test or not isinstance(self.gpu_connector, PagedBytes):
+            return
+        trip = RoundTrip(self)
+        if not trip.fits:
+            _log.warning("round-trip self-test: left out, the KV cache has too few blocks for it")
+            return
+        if self._vote(trip.passes()):
+            _log.info("round-trip self-test: passed")
+            return
+        self.parts.closed = MISMATCH
+        _log.error("round-trip self-test: other bytes came back: nothing is loaded or stored")
+
+    def _follow(self) -> Markers | None:
+        tier = self.parts.tier
+        if tier is None:
             return None
-        return EngineGroup(
-            local,
-            dist.group.WORLD,
-            dist.group.WORLD,
-            chunk_bytes=local.chunk_bytes,
-            most=buffer.most if self.metadata.use_mla else 1,
-            device=torch.device("cpu"),
+        return Markers(tier.instances, self._mismatched, time.monotonic)
+
+    def _mismatched(self) -> None:
+        self.parts.closed = MISMATCH
+
+    def follow(self) -> None:
+        """Look after instances that were connected to anew; every second or so."""
+        if self._markers is not None and self.parts.closed is None:
+            self._markers.look()
+
+    def chunks_of(self, hashes: list[bytes], tags: dict[str, str]) -> list[Chunk]:
+        """The chunks with these hashes."""
+        size = self.config.chunk_size
+        configs = {f"lmcache.tag.{name}": value for name, value in tags.items()}
+        return self._chunks(
+            hashes=hashes, offsets=[size] * len(hashes), request_configs=configs or None
         )
+
+    def chunks_in(self, tokens: list[int]) -> list[Chunk]:
+        """The whole chunks of a prompt."""
+        return self._chunks(tokens=tokens)
 
     def _chunks(self, **given: Any) -> list[Chunk]:
         size = self.config.chunk_size
@@ -137,7 +150,7 @@ class ShardedEngine(StockEngine):  # type: ignore[misc, valid-type]
         **kwargs: Any,
     ) -> None:
         """Copy this rank's own chunks into its memory and send them to its instances."""
-        if not self.is_healthy() or self.is_frozen():
+        if not self.is_healthy() or self.is_frozen() or self.parts.closed is not None:
             return
         chunks = self.parts.owned(
             self._chunks(
@@ -244,7 +257,7 @@ class ShardedEngine(StockEngine):  # type: ignore[misc, valid-type]
             kwargs.get("req_id"),
             chunks,
             start,
-            EngineKv(self, self._local, kwargs),
+            EngineKv(self, kwargs),
             self._settings.load_seconds,
         )
         result[start * size : loaded.stop * size] = True

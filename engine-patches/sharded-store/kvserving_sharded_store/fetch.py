@@ -26,6 +26,10 @@ _CAUSES = {
 class Local(Protocol):
     """The rank's cache in host memory, and the memory itself. Safe to use from several threads."""
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes held at present."""
+
     def get(self, key: Any) -> Any | None:
         """The memory of a cached chunk, held for the caller."""
 
@@ -157,6 +161,11 @@ class Fetch:
                 if chunk not in self._held:
                     return count
         return len(chunks)
+
+    def failures(self, cause: Cause) -> int:
+        """How many chunks are not here for this cause."""
+        with self._lock:
+            return sum(found is cause for found in self._causes.values())
 
     def release(self) -> None:
         """Give everything back: at once what is here, the rest as soon as nobody writes into it."""

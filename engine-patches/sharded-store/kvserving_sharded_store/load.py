@@ -34,6 +34,9 @@ class Sink(Protocol):
     def write(self, chunks: Sequence[int], memories: Sequence[Any]) -> None:
         """Put chunks where the engine wants them; may raise."""
 
+    def settle(self) -> None:
+        """Wait until what was put is there; may raise."""
+
 
 class Group(Protocol):
     """The ranks that load together."""
@@ -49,6 +52,9 @@ class Group(Protocol):
 
     def received(self, rank: int, position: int) -> Any:
         """What a rank had at a position, until the next transfer."""
+
+    def settle(self) -> None:
+        """Wait until nothing reads a staged memory any more; may raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +151,27 @@ def load(plan: Plan, source: Source, sink: Sink, group: Group | None) -> Loaded:
         # Ranks with different inputs differ in the number of their groups, too. All of them learn
         # it from the first message, and none may wait for a further one.
         return done
+    if not _settled(sink, group):
+        failure, cause = plan.start, Cause.STAGING
+    clock.spent("write")
     last = min(failure, done.stop)
     closing = _agree(plan, Status(plan.fingerprint, number + 1, last, cause), group)
     clock.spent("exchange")
     if closing.stop < done.stop:
         done.stop, done.cause = closing.stop, closing.cause
     return done
+
+
+def _settled(sink: Sink, group: Group | None) -> bool:
+    """Wait for the device: copies are asked for, and fail, later than they are called."""
+    try:
+        if group is not None:
+            group.settle()
+        sink.settle()
+    except Exception:  # noqa: BLE001 (whatever it was, the others must hear of it)
+        _log.exception("copies of a load failed")
+        return False
+    return True
 
 
 def _contribute(

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from lmcache.v1.memory_management import MemoryFormat, MemoryObj, MemoryObjMetadata, TensorMemoryObj
-from lmcache.v1.metadata import LMCacheMetadata
 from lmcache.v1.storage_backend.local_cpu_backend import LocalCPUBackend
 
 
@@ -16,16 +15,21 @@ class LocalCache:
 
     Args:
         backend: The cache.
-        metadata: Shapes and types of a chunk.
+        shapes: Of the tensors of a chunk.
+        dtypes: Their types.
         fmt: The memory format the engine stores in.
     """
 
     def __init__(
-        self, backend: LocalCPUBackend, metadata: LMCacheMetadata, fmt: MemoryFormat
+        self,
+        backend: LocalCPUBackend,
+        shapes: list[torch.Size],
+        dtypes: list[torch.dtype],
+        fmt: MemoryFormat,
     ) -> None:
         self._backend = backend
-        self._shapes: list[torch.Size] = metadata.get_shapes()
-        self._dtypes: list[torch.dtype] = metadata.get_dtypes()
+        self._shapes = shapes
+        self._dtypes = dtypes
         self._fmt = fmt
         self._lock = threading.Lock()
         self._holds = 0
@@ -74,6 +78,10 @@ class LocalCache:
     def keep(self, key: Any, memory: MemoryObj) -> None:
         """See ``fetch.Local``."""
         self._backend.batched_submit_put_task([key], [memory])
+
+    def drop(self, key: Any) -> None:
+        """Forget a cached chunk, so that it is asked of an instance next time."""
+        self._backend.remove(key, force=True)
 
     def release(self, memory: MemoryObj) -> None:
         """See ``fetch.Local``."""

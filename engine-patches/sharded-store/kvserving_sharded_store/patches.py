@@ -2,58 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final
+from typing import Any
 
+from kvserving_sharded_store import contract
 from kvserving_sharded_store.versions import Verdict, judge, public
 
 _log = logging.getLogger(__name__)
 
-_SIGNATURES: Final = {
-    "__init__": "config metadata token_database gpu_connector broadcast_fn broadcast_object_fn",
-    "post_init": "kwargs",
-    "store": "tokens hashes offsets mask kwargs",
-    "retrieve": "tokens mask kwargs",
-    "lookup": "tokens hashes offsets search_range lookup_id pin request_configs",
-    "async_lookup_and_prefetch": (
-        "lookup_id tokens hashes offsets search_range pin request_configs"
-    ),
-    "cleanup_memory_objs": "lookup_id",
-    "lookup_unpin": "lookup_id",
-    "clear": "tokens locations request_configs",
-    "_clear": "tokens locations request_configs",
-    "_is_passive": "",
-    "is_healthy": "",
-    "is_frozen": "",
-    "close": "",
-}
-"""Methods of LMCacheEngine that are overridden or relied on, with their parameters after self."""
 
-
-def _installed(distribution: str) -> str | None:
+def installed(distribution: str) -> str | None:
+    """A distribution's version without its local part, none when it is not installed."""
     try:
         return public(version(distribution))
     except PackageNotFoundError:
         return None
-
-
-def _parameters(function: Any) -> str:
-    return " ".join(name for name in inspect.signature(function).parameters if name != "self")
-
-
-def _differences(engine: type[Any], builder: type[Any]) -> list[str]:
-    found = [
-        f"LMCacheEngine.{name}"
-        for name, expected in _SIGNATURES.items()
-        if _parameters(getattr(engine, name, lambda missing: missing)) != expected
-    ]
-    if _parameters(getattr(builder, "_Create_token_database", None) or (lambda: 0)) != (
-        "config metadata"
-    ):
-        found.append("LMCacheEngineBuilder._Create_token_database")
-    return found
 
 
 def install(*, vllm: str | None, stock_is_right: bool) -> Verdict:
@@ -67,24 +31,24 @@ def install(*, vllm: str | None, stock_is_right: bool) -> Verdict:
         What was decided. Calling again changes nothing.
     """
     verdict = judge(
-        None if vllm is None else public(vllm), _installed("lmcache"), stock_is_right=stock_is_right
+        None if vllm is None else public(vllm), installed("lmcache"), stock_is_right=stock_is_right
     )
     if verdict.patch:
-        verdict = _rebind(verdict, stock_is_right=stock_is_right)
+        verdict = _checked(verdict, vllm, stock_is_right=stock_is_right)
     (_log.info if verdict.patch else _log.warning)("sharded store: %s", verdict.message)
     return verdict
 
 
-def _rebind(verdict: Verdict, *, stock_is_right: bool) -> Verdict:
+def _checked(verdict: Verdict, vllm: str | None, *, stock_is_right: bool) -> Verdict:
     from lmcache.v1 import cache_engine  # noqa: PLC0415 (only for versions that are known)
 
     from kvserving_sharded_store.engine import ShardedEngine, StockEngine  # noqa: PLC0415
-    from kvserving_sharded_store.tokens import StableTokenDatabase  # noqa: PLC0415
 
     if cache_engine.LMCacheEngine is ShardedEngine:
         return verdict
-    builder = cache_engine.LMCacheEngineBuilder
-    wrong = _differences(StockEngine, builder)
+    wrong = contract.differences(contract.LMCACHE)
+    if vllm is not None:
+        wrong += contract.differences((*contract.LMCACHE_IN_VLLM, *contract.VLLM))
     if cache_engine.LMCacheEngine is not StockEngine:
         wrong.append("LMCacheEngine is somebody else's already")
     if wrong:
@@ -93,6 +57,43 @@ def _rebind(verdict: Verdict, *, stock_is_right: bool) -> Verdict:
             stock=stock_is_right,
             message="not patched, unexpected: " + ", ".join(wrong),
         )
-    cache_engine.LMCacheEngine = ShardedEngine
-    builder._Create_token_database = staticmethod(StableTokenDatabase)
+    _rebind(cache_engine, ShardedEngine, serving=vllm is not None)
     return verdict
+
+
+def _rebind(cache_engine: Any, engine: type[Any], *, serving: bool) -> None:
+    from lmcache.v1 import gpu_connector  # noqa: PLC0415
+    from lmcache.v1.lookup_client.factory import LookupClientFactory  # noqa: PLC0415
+
+    from kvserving_sharded_store.blocks import PagedBytes  # noqa: PLC0415
+    from kvserving_sharded_store.client import StoreClient  # noqa: PLC0415
+    from kvserving_sharded_store.desk import Desk  # noqa: PLC0415
+    from kvserving_sharded_store.tokens import StableTokenDatabase  # noqa: PLC0415
+
+    def client(config: Any, metadata: Any, lmcache_engine: Any = None) -> StoreClient:
+        return StoreClient(config, metadata)
+
+    def server(lmcache_engine: Any, metadata: Any) -> Desk:
+        return Desk(lmcache_engine, metadata)
+
+    cache_engine.LMCacheEngine = engine
+    cache_engine.LMCacheEngineBuilder._Create_token_database = staticmethod(StableTokenDatabase)
+    LookupClientFactory.create_lookup_client = staticmethod(client)
+    LookupClientFactory.create_lookup_server = staticmethod(server)
+    if not serving:
+        return
+    stock = gpu_connector.CreateGPUConnector
+
+    def create(config: Any, metadata: Any, engine: Any, layout_hints: Any = None) -> Any:
+        if getattr(engine, "name", "") != "VLLM":
+            return stock(config, metadata, engine, layout_hints)
+        if config.use_layerwise or config.enable_blending:
+            raise ValueError("the sharded store has neither use_layerwise nor enable_blending")
+        return PagedBytes(config.chunk_size)
+
+    gpu_connector.CreateGPUConnector = create
+    # Nobody asks it anything, and under prefill context parallelism all ranks of an engine give it
+    # the same socket: it is named by the tensor-parallel rank.
+    from lmcache.integration.vllm.vllm_service_factory import VllmServiceFactory  # noqa: PLC0415
+
+    VllmServiceFactory.maybe_create_offload_server = lambda _self: None

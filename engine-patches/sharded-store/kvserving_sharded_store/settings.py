@@ -3,7 +3,10 @@
 ``remote_url`` is the template of ``address``; the rest stands in ``extra_config`` under these
 names: ``kvserving.tier_epoch`` (text), ``kvserving.revision`` and ``kvserving.digest`` (text),
 ``kvserving.instances_per_rank`` (1), ``kvserving.exchange_bytes`` (256 MiB), ``kvserving.threads``
-(connections per instance, 4), ``kvserving.ca_file`` (text, for valkeys://). User and password come
+(connections per instance, 4), ``kvserving.ca_file`` (text, for valkeys://), ``kvserving.attention``
+(MLA, GQA or MHA: what the operator was told; empty for no check), ``kvserving.control_port`` (9096;
+0 for none), ``kvserving.mode`` (Auto, Async, Sync, Bypass: until the control contract says
+otherwise), ``kvserving.self_test`` (true). User and password come
 from LMCACHE_RESP_USERNAME and LMCACHE_RESP_PASSWORD.
 """
 
@@ -32,6 +35,10 @@ class Settings:
         exchange_bytes: Size of the exchange buffer.
         threads: Connections per instance.
         ca_file: Certificates that may have signed an instance's; empty for the system's.
+        attention: What the operator was told; empty for no check.
+        control_port: Of the control contract, on loopback; 0 for none.
+        mode: In force at the start.
+        self_test: Whether to test the whole path at the start.
         load_seconds: Most a load may take.
         lookup_seconds: Most a lookup may take, prefetch included.
     """
@@ -44,6 +51,10 @@ class Settings:
     exchange_bytes: int
     threads: int
     ca_file: str
+    attention: str
+    control_port: int
+    mode: str
+    self_test: bool
     load_seconds: float
     lookup_seconds: float
 
@@ -63,9 +74,17 @@ class Settings:
             exchange_bytes=int(extra("exchange_bytes", 256 << 20)),
             threads=int(extra("threads", 4)),
             ca_file=str(extra("ca_file", "")),
+            attention=str(extra("attention", "")),
+            control_port=int(extra("control_port", 9096)),
+            mode=str(extra("mode", "Auto")),
+            self_test=bool(extra("self_test", True)),
             load_seconds=float(config.blocking_timeout_secs),
             lookup_seconds=config.lookup_timeout_ms / 1000,
         )
+
+    def mismatches(self, latent: bool) -> bool:  # noqa: FBT001 (one thing, said by the model)
+        """Whether the model's attention is another than what the operator was told."""
+        return self.attention not in {"", "Auto"} and (self.attention == "MLA") != latent
 
     def addresses(self, *, rank: int, world: int) -> tuple[Address, ...]:
         """The instances of a rank; none without a remote tier."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -17,14 +18,15 @@ from kvserving_sharded_store.keys import chunk_key
 from kvserving_sharded_store.load import Group, Loaded, Plan, Sink, load
 from kvserving_sharded_store.lookup import async_answer
 from kvserving_sharded_store.place import Chunk, Place
+from kvserving_sharded_store.prefetch import Prefetches
 from kvserving_sharded_store.puts import Puts
 from kvserving_sharded_store.resp.ticket import Outcome, Verb
-from kvserving_sharded_store.tier import Ask, Tier
+from kvserving_sharded_store.tier import Tier
 
 _log = logging.getLogger(__name__)
 
-_PREFETCH_BATCH: Final = 16
-"""Chunks of one request to the tier while prefetching."""
+_RECENT: Final = 64
+"""Chunks that a probe may read again."""
 
 
 class _Refusal:
@@ -70,16 +72,23 @@ class ShardedStore:
         self.puts = Puts(local, tier, chunk_bytes=chunk_bytes, most_bytes=put_bytes)
         self.closed: str | None = None
         self._lock = threading.Lock()
-        self._fetches: dict[str, Fetch] = {}
-        self._looked_up: dict[str, Ask] = {}
+        self.prefetches = Prefetches(local, tier, self.count)
         self._counts: dict[str, float] = {}
+        self._recent: deque[Wanted] = deque(maxlen=_RECENT)
 
     def counts(self) -> Mapping[str, float]:
-        """Counters since the start, see ``docs/sharded-store.md``."""
+        """Counters since the start, with those of the instances, see ``docs/sharded-store.md``."""
         with self._lock:
-            return dict(self._counts)
+            counts = dict(self._counts)
+        counts["held_bytes"] = float(self.local.held_bytes)
+        counts["put_skipped"] = float(self.puts.skipped)
+        if self.tier is not None:
+            for name, value in self.tier.counts().items():
+                counts[name] = counts.get(name, 0) + value
+        return counts
 
-    def _count(self, name: str, amount: float = 1) -> None:
+    def count(self, name: str, amount: float = 1) -> None:
+        """Count something."""
         with self._lock:
             self._counts[name] = self._counts.get(name, 0) + amount
 
@@ -87,7 +96,8 @@ class ShardedStore:
         """Those of this rank."""
         return [chunk for chunk in chunks if self.place.shard.owns(chunk.index)]
 
-    def _wanted(self, chunk: Chunk) -> Wanted:
+    def wanted(self, chunk: Chunk) -> Wanted:
+        """A chunk with its names."""
         key = chunk_key(
             epoch=self.place.epoch,
             holder=self.place.holder,
@@ -99,7 +109,9 @@ class ShardedStore:
     def put(self, chunks: Sequence[tuple[Chunk, Any]]) -> None:
         """Store chunks that are in memory on their instances, see ``Puts.put``."""
         if self.closed is None:
-            self.puts.put([(self._wanted(chunk), memory) for chunk, memory in chunks])
+            pairs = [(self.wanted(chunk), memory) for chunk, memory in chunks]
+            self._recent.extend(wanted for wanted, _ in pairs)
+            self.puts.put(pairs)
             return
         for _, memory in chunks:
             self.local.release(memory)
@@ -111,7 +123,7 @@ class ShardedStore:
         for chunk in self.owned(chunks):
             memory = self.local.get(chunk.local_key)
             if memory is None:
-                missing.append(self._wanted(chunk))
+                missing.append(self.wanted(chunk))
             else:
                 self.local.release(memory)
                 found.add(chunk.index)
@@ -142,61 +154,72 @@ class ShardedStore:
             seconds: Time allowed for all of it.
             answer: Called once with the tokens this rank can promise: their bytes are here.
         """
-        mine = [self._wanted(chunk) for chunk in self.owned(chunks)]
-        fresh = [wanted for wanted in mine if not self._cached(wanted)]
-        if not fresh or self.tier is None:
-            self._bring(name, mine, vector, seconds, answer)
-            return
-        asked = self.tier.ask(Verb.EXISTS, [w.remote_key for w in fresh], [], seconds)
-        with self._lock:
-            self._looked_up[name] = asked
+        mine = [self.wanted(chunk) for chunk in self.owned(chunks)]
 
-        def known(done: Ask) -> None:
-            gone = {
-                wanted.chunk
-                for wanted, outcome in zip(fresh, done.outcomes(), strict=True)
-                if outcome is not Outcome.DONE
-            }
-            with self._lock:
-                given_up = self._looked_up.pop(name, None) is not done
-            stop = next((i for i, wanted in enumerate(mine) if wanted.chunk in gone), len(mine))
-            if given_up:
-                answer(async_answer(vector, 0))
+        def here(count: int) -> None:
+            answer(async_answer(vector, count))
+
+        def known(count: int | None) -> None:
+            if count is None:
+                here(0)
             else:
-                self._bring(name, mine[:stop], vector, seconds, answer)
+                self.prefetches.bring(name, mine[:count], seconds, here)
 
-        asked.when_final(known)
+        self.prefetches.probe(name, mine, seconds, known)
 
-    def _cached(self, wanted: Wanted) -> bool:
-        memory = self.local.get(wanted.local_key)
-        if memory is None:
-            return False
-        self.local.release(memory)
-        return True
-
-    def _bring(
+    def probe(
         self,
         name: str,
-        wanted: Sequence[Wanted],
+        chunks: Sequence[Chunk],
         vector: Sequence[int],
         seconds: float,
         answer: Callable[[int], None],
     ) -> None:
-        batches = [
-            wanted[start : start + _PREFETCH_BATCH]
-            for start in range(0, len(wanted), _PREFETCH_BATCH)
-        ]
-        fetch = Fetch(self.local, self.tier, batches, seconds)
-        with self._lock:
-            before = self._fetches.pop(name, None)
-            if self.closed is None:
-                self._fetches[name] = fetch
-        if before is not None:
-            before.release()
-        if self.closed is not None:
-            fetch.release()
-        order = [each.chunk for each in wanted]
-        fetch.when_final(lambda done: answer(async_answer(vector, done.leading(order))))
+        """Like ``prefetch``, but only say what could be brought; nothing when dropped meanwhile."""
+        mine = [self.wanted(chunk) for chunk in self.owned(chunks)]
+
+        def known(count: int | None) -> None:
+            if count is not None:
+                answer(async_answer(vector, count))
+
+        self.prefetches.probe(name, mine, seconds, known)
+
+    def bring(
+        self,
+        name: str,
+        chunks: Sequence[Chunk],
+        vector: Sequence[int],
+        seconds: float,
+        answer: Callable[[int], None],
+    ) -> None:
+        """The second half of ``prefetch``: bring what a probe found on all ranks."""
+        mine = [self.wanted(chunk) for chunk in self.owned(chunks)]
+        self._recent.extend(mine)
+
+        def here(count: int) -> None:
+            answer(async_answer(vector, count))
+
+        self.prefetches.bring(name, mine, seconds, here)
+
+    def sample(self, count: int, seconds: float) -> None:
+        """Read so many of this rank's latest chunks again and throw them away: a measurement."""
+        recent = list(self._recent)[-count:]
+        if self.tier is None or self.closed is not None:
+            return
+        pairs = [(w, memory) for w in recent if (memory := self.local.allocate()) is not None]
+        asked = self.tier.ask(
+            Verb.GET,
+            [wanted.remote_key for wanted, _ in pairs],
+            [self.local.view(memory) for _, memory in pairs],
+            seconds,
+        )
+        self.count("probed_chunks", len(pairs))
+
+        def done(_asked: object) -> None:
+            for _, memory in pairs:
+                self.local.release(memory)
+
+        asked.when_final(done)
 
     def load(
         self, name: str | None, chunks: Sequence[Chunk], start: int, sink: Sink, seconds: float
@@ -213,27 +236,33 @@ class ShardedStore:
         if self.closed is not None and self._group is None:
             return Loaded(start, Cause.CLOSED)
         plan = self._plan(chunks, start)
-        with self._lock:
-            fetch = self._fetches.pop(name, None) if name is not None else None
-            closed = self.closed
+        fetch = self.prefetches.take(name) if name is not None else None
+        closed = self.closed
         if fetch is None and closed is None:
             batches = [
-                [self._wanted(chunks[index - start]) for index in plan.shard.owned(g.stop, g.start)]
+                [self.wanted(chunks[index - start]) for index in plan.shard.owned(g.stop, g.start)]
                 for g in plan.groups
             ]
-            fetch = Fetch(self.local, self.tier, batches, seconds)
+            fetch = self._begin(batches, seconds)
         try:
             loaded = load(plan, fetch or _Refusal(), sink, self._group)
         finally:
             if fetch is not None:
                 fetch.release()
-        self._count("loads")
-        self._count("loaded_chunks", loaded.stop - start)
+        self.count("loads")
+        self.count("loaded_chunks", loaded.stop - start)
         if loaded.cause is not Cause.NONE:
-            self._count(f"short_{loaded.cause.name.lower()}")
+            self.count(f"short_{loaded.cause.name.lower()}")
         for phase, spent in loaded.seconds.items():
-            self._count(f"{phase}_seconds", spent)
+            self.count(f"{phase}_seconds", spent)
         return loaded
+
+    def _begin(self, batches: Sequence[Sequence[Wanted]], seconds: float) -> Fetch | None:
+        try:
+            return Fetch(self.local, self.tier, batches, seconds)
+        except Exception:  # noqa: BLE001 (the other ranks wait in a collective, and must hear of it)
+            _log.exception("a load could not be begun")
+            return None
 
     def _plan(self, chunks: Sequence[Chunk], start: int) -> Plan:
         total = start + len(chunks)
@@ -255,19 +284,10 @@ class ShardedStore:
 
     def forget(self, name: str) -> None:
         """A request ended, was aborted, or its lookup timed out: give everything back."""
-        with self._lock:
-            fetch = self._fetches.pop(name, None)
-            asked = self._looked_up.pop(name, None)
-        if asked is not None:
-            asked.cancel()
-        if fetch is not None:
-            fetch.release()
+        self.prefetches.forget(name)
 
     def close(self) -> bool:
         """Give everything back and end all threads; whether that took less than its bound."""
-        with self._lock:
-            self.closed = "Shutdown"
-            names = [*self._fetches, *self._looked_up]
-        for name in names:
-            self.forget(name)
+        self.closed = "Shutdown"
+        self.prefetches.close()
         return self.tier is None or self.tier.close()

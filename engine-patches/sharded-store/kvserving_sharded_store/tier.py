@@ -138,6 +138,10 @@ class Tier:
 
     def __init__(self, addresses: Sequence[Address], options: Options) -> None:
         self.instances = tuple(Instance(address, options) for address in addresses)
+        self._lock = threading.Lock()
+        self._reading = 0
+        self._reading_since = 0.0
+        self._read_seconds = 0.0
 
     def places(self, key: bytes, verb: Verb) -> tuple[int, ...]:
         """Slots to ask for a key, in order; a store goes to the first only."""
@@ -152,7 +156,30 @@ class Tier:
         seconds: float,
     ) -> Ask:
         """Ask for a batch; does not wait."""
-        return Ask(self, verb, keys, buffers, time.monotonic() + seconds)
+        if verb is Verb.GET:
+            self._reads(1)
+        ask = Ask(self, verb, keys, buffers, time.monotonic() + seconds)
+        if verb is Verb.GET:
+            ask.when_final(lambda _done: self._reads(-1))
+        return ask
+
+    def _reads(self, more: int) -> None:
+        """Keep the seconds in which at least one GET was under way."""
+        now = time.monotonic()
+        with self._lock:
+            if self._reading:
+                self._read_seconds += now - self._reading_since
+            self._reading += more
+            self._reading_since = now
+
+    def counts(self) -> dict[str, float]:
+        """Counters of all instances added up; ``fetch_busy_seconds`` is this rank's wall time."""
+        total: dict[str, float] = {"fetch_busy_seconds": self._read_seconds}
+        for instance in self.instances:
+            for name, value in instance.stats.counts().items():
+                total[name] = total.get(name, 0) + value
+        total["owed_bytes"] = float(self.owed)
+        return total
 
     @property
     def owed(self) -> int:

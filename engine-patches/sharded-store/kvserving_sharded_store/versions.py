@@ -22,6 +22,9 @@ class Evidence(StrEnum):
 
 SUPPORTED: Final[dict[tuple[str | None, str], Evidence]] = {
     (None, "0.5.6"): Evidence.LMCACHE_ALONE,
+    ("0.32.0", "0.5.6"): Evidence.RUN_ON_CPU,
+    ("0.26.0", "0.5.6"): Evidence.RUN_ON_GPU,
+    ("0.33.0", "0.5.6"): Evidence.CONTRACT,
 }
 """(vLLM, LMCache) → evidence; no vLLM for a process that runs LMCache engines by itself."""
 

@@ -162,7 +162,22 @@ class Connection:
         self, keys: Sequence[bytes], deadline: float, on_reply: Callable[[int, bool], None]
     ) -> None:
         """Whether keys are there; ``on_reply`` as in ``get``."""
-        self._transport.send([b"".join(command(b"EXISTS", key) for key in keys)], deadline)
+        self._count(b"EXISTS", keys, deadline, on_reply)
+
+    def remove(
+        self, keys: Sequence[bytes], deadline: float, on_reply: Callable[[int, bool], None]
+    ) -> None:
+        """Remove keys; ``on_reply`` as in ``get``, with whether they were there."""
+        self._count(b"UNLINK", keys, deadline, on_reply)
+
+    def _count(
+        self,
+        word: bytes,
+        keys: Sequence[bytes],
+        deadline: float,
+        on_reply: Callable[[int, bool], None],
+    ) -> None:
+        self._transport.send([b"".join(command(word, key) for key in keys)], deadline)
         for index, reply in enumerate(self._lines(len(keys), deadline)):
             if reply not in {b":0", b":1"}:
                 raise RefusedError(reply[1:].decode("utf-8", "replace"))

@@ -205,8 +205,9 @@ class Instance:
         part: Part,
         on_reply: Callable[[int, bool], None],
     ) -> None:
-        if ticket.verb is Verb.EXISTS:
-            connection.exists(keys, ticket.deadline, on_reply)
+        if not ticket.verb.carries:
+            ask = connection.exists if ticket.verb is Verb.EXISTS else connection.remove
+            ask(keys, ticket.deadline, on_reply)
             return
         call = connection.get if ticket.verb is Verb.GET else connection.set
         call(keys, ticket.buffers[part.start : part.stop], ticket.deadline, on_reply)
@@ -217,7 +218,7 @@ class Instance:
             outcome = Outcome.FAILED
         name = ticket.verb.name.lower()
         self.stats.add(f"{name}_{outcome.name.lower()}")
-        if good and ticket.verb is not Verb.EXISTS:
+        if good and ticket.verb.carries:
             way = "bytes_read" if ticket.verb is Verb.GET else "bytes_written"
             self.stats.add(way, len(ticket.buffers[index]))
         if ticket.verb is Verb.GET:

@@ -27,6 +27,12 @@ class Verb(Enum):
     GET = auto()
     SET = auto()
     EXISTS = auto()
+    REMOVE = auto()
+
+    @property
+    def carries(self) -> bool:
+        """Whether values go with the keys."""
+        return self in {Verb.GET, Verb.SET}
 
 
 class Ticket:
@@ -38,7 +44,7 @@ class Ticket:
     Args:
         verb: What is asked.
         keys: Of what.
-        buffers: One per key for GET and SET, each of at least one byte; none for EXISTS.
+        buffers: One per key for GET and SET, each of at least one byte; else none.
         deadline: Monotonic second by which all of it must be over.
 
     Raises:
@@ -52,9 +58,9 @@ class Ticket:
         buffers: Sequence[memoryview],
         deadline: float,
     ) -> None:
-        fitting = len(buffers) == (0 if verb is Verb.EXISTS else len(keys))
+        fitting = len(buffers) == (len(keys) if verb.carries else 0)
         if not fitting or not all(len(buffer) for buffer in buffers):
-            raise ValueError("one buffer of at least one byte per key, and none for EXISTS")
+            raise ValueError("one buffer of at least one byte per key for values, else none")
         self.verb = verb
         self.keys = keys
         self.buffers = buffers

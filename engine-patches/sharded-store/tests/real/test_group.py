@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import time
@@ -11,6 +12,10 @@ import pytest
 
 from .engines import CHUNK, Engine
 from .servers import Server, free_port, until
+
+ROUNDS = int(os.environ.get("KVSERVING_TEST_ROUNDS", "50"))
+ABORTS = int(os.environ.get("KVSERVING_TEST_ABORTS", "200"))
+"""More of both in `make soak`: 500 and 10,000."""
 
 CHUNK_BYTES = 2 * CHUNK * 32 * 2
 COUNT = 20 * CHUNK + 5
@@ -89,8 +94,9 @@ def test_random_failures_are_an_agreed_shorter_prefix_and_never_a_hang(
     try:
         engine.all("store", 1, COUNT)
         engine.all("stored")
-        for number in range(50):
-            kind = chance.choice(["none", "evict", "length", "dead", "stage", "write", "mismatch"])
+        kinds = ["none", "evict", "length", "dead", "stage", "write", "mismatch", "slow"]
+        for number in range(ROUNDS):
+            kind = chance.choice(kinds)
             victim, chunk = chance.randrange(world), chance.randrange(20)
             engine.all("forget_local")
             key = engine.one(0, "key", 1, chunk)
@@ -107,6 +113,8 @@ def test_random_failures_are_an_agreed_shorter_prefix_and_never_a_hang(
             elif kind in {"stage", "write", "mismatch"}:
                 engine.one(victim, "fault", kind)
                 expected = {"stage": victim, "write": 0, "mismatch": 0}[kind]
+            elif kind == "slow":
+                engine.one(victim, "fault", "slow")
             began = time.monotonic()
             found = engine.prefix(engine.all("retrieve", None, 1, COUNT))
             assert time.monotonic() - began < 10.0, kind
@@ -161,7 +169,7 @@ def test_aborts_and_shutdown_give_all_memory_back_without_traffic(
     try:
         engine.all("store", 1, COUNT)
         engine.all("stored")
-        for number in range(100):
+        for number in range(ABORTS):
             engine.all("forget_local")
             engine.all("abort", f"r{number}", 1, COUNT, early=chance.random() < 0.7)
         until(lambda: engine.all("held") == [0] * world)

@@ -1,0 +1,244 @@
+"""Decides about hits with what the engine and the tier are doing right now. Pure, but for locks.
+
+Lives in the scheduler's process: it alone sees the engine's steps, all lookups and all ranks.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kvserving_sharded_store.bypass import Bypass, Tier, probed, step
+from kvserving_sharded_store.policy import (
+    Decision,
+    Load,
+    Rules,
+    deadline,
+    decide,
+)
+
+_WINDOW: Final = 10.0
+"""Seconds over which the share of busy time is taken: several steps of the longest prompts."""
+
+_SAMPLES: Final = 20
+"""Intervals whose bandwidth counts; older ones say nothing about now."""
+
+
+class BusyMeter:
+    """u: the share of the last seconds that the engine spent in steps with tokens."""
+
+    def __init__(self) -> None:
+        self._spans: deque[tuple[float, float]] = deque()
+        self._since: float | None = None
+
+    def began(self, now: float) -> None:
+        """A step with tokens begins."""
+        if self._since is not None:
+            self._spans.append((self._since, now))
+        self._since = now
+        self._drop(now)
+
+    def ended(self, now: float) -> None:
+        """Nothing is being computed."""
+        if self._since is not None:
+            self._spans.append((self._since, now))
+            self._since = None
+        self._drop(now)
+
+    def _drop(self, now: float) -> None:
+        while self._spans and self._spans[0][1] < now - _WINDOW:
+            self._spans.popleft()
+
+    def share(self, now: float) -> float:
+        """u, 0 to 1."""
+        spans = [*self._spans]
+        if self._since is not None:
+            spans.append((self._since, now))
+        busy = sum(min(end, now) - max(start, now - _WINDOW) for start, end in spans if end > start)
+        return min(1.0, max(0.0, busy / _WINDOW))
+
+
+def upper_bound(samples: Mapping[int, float] | deque[float]) -> float | None:
+    """Upper bound of a mean by two standard errors; none for fewer than 3 samples."""
+    values = list(samples.values()) if isinstance(samples, Mapping) else list(samples)
+    if len(values) < 3:
+        return None
+    mean = sum(values) / len(values)
+    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return mean + 2 * math.sqrt(variance / len(values))
+
+
+@dataclass(slots=True)
+class RankReport:
+    """What a rank last said of itself.
+
+    Attributes:
+        closed: Why it loads and stores nothing; none while it is open.
+        instances: Instances it has.
+        open_breakers: Instances given up at present.
+        counts: Its counters.
+    """
+
+    closed: str | None = None
+    instances: int = 0
+    open_breakers: int = 0
+    counts: dict[str, float] = field(default_factory=dict)
+
+
+class Judge:
+    """Decides, and keeps what decisions need. Safe to use from several threads.
+
+    Args:
+        world: Ranks that must have reported before anything is loaded.
+        rules: What is in force now.
+        now: Monotonic seconds.
+        closed: Why nothing may be loaded whatever the ranks say; none normally.
+        interval: Seconds between two looks at the tier.
+    """
+
+    def __init__(
+        self,
+        *,
+        world: int,
+        rules: Callable[[], Rules],
+        now: Callable[[], float],
+        closed: str | None = None,
+        interval: float = 5.0,
+    ) -> None:
+        self._world = world
+        self._rules = rules
+        self._now = now
+        self._closed = closed
+        self.interval = interval
+        self._lock = threading.Lock()
+        self._busy = BusyMeter()
+        self._reports: dict[int, RankReport] = {}
+        self._bandwidths: deque[float] = deque(maxlen=_SAMPLES)
+        self._moved: tuple[float, float] | None = None
+        self._bypass = Bypass()
+        self._counts: dict[str, float] = {}
+        self.owed_tokens: Callable[[], int] = lambda: 0
+
+    def stepped(self, *, tokens: int) -> None:
+        """The engine scheduled a step of so many tokens."""
+        with self._lock:
+            if tokens:
+                self._busy.began(self._now())
+            else:
+                self._busy.ended(self._now())
+
+    def step_ended(self) -> None:
+        """The engine has the results of a step."""
+        with self._lock:
+            self._busy.ended(self._now())
+
+    def report(self, rank: int, report: RankReport) -> None:
+        """A rank said how it is."""
+        with self._lock:
+            self._reports[rank] = report
+
+    @property
+    def closed(self) -> str | None:
+        """Why nothing is loaded; none while every rank is open."""
+        with self._lock:
+            return self._closed_now()
+
+    def _closed_now(self) -> str | None:
+        if self._closed is not None:
+            return self._closed
+        if len(self._reports) < self._world:
+            return "Starting"
+        reasons = sorted({r.closed for r in self._reports.values() if r.closed is not None})
+        return reasons[0] if reasons else None
+
+    def load(self) -> Load:
+        """U and q of now."""
+        rules = self._rules()
+        owed = 0.0 if rules.model is None else self.owed_tokens() * rules.model.token_bytes
+        with self._lock:
+            return Load(busy=self._busy.share(self._now()), owed=owed)
+
+    def decide(self, tokens: int, load: Load) -> Decision:
+        """What becomes of a hit of so many tokens."""
+        with self._lock:
+            closed = self._closed_now() is not None
+            bypassed = self._bypass.active
+        made = decide(self._rules(), tokens, load, bypassed=bypassed, closed=closed)
+        self.count(f"decision_{made.mode.value}_{made.reason.value}".lower())
+        if made.load_seconds is not None and made.recompute_seconds is not None:
+            self.count("decision_load_seconds", made.load_seconds)
+            self.count("decision_recompute_seconds", made.recompute_seconds)
+        return made
+
+    def load_seconds(self, tokens: int, load: Load, blocking: float) -> float:
+        """Seconds a load of so many tokens may take."""
+        return deadline(self._rules(), tokens, load, blocking)
+
+    def look(self) -> int:
+        """Look at the tier once, every interval: whether it is bypassed, and what to probe it with.
+
+        Returns:
+            Chunks each rank should read now as a probe; 0 when it is not bypassed.
+        """
+        rules, now = self._rules(), self._now()
+        with self._lock:
+            self._measure()
+            reports = list(self._reports.values())
+            tier = Tier(
+                bandwidth_upper=upper_bound(self._bandwidths),
+                busy=self._busy.share(now),
+                instances=sum(r.instances for r in reports),
+                open_breakers=sum(r.open_breakers for r in reports),
+            )
+            was = self._bypass.active
+            self._bypass = step(self._bypass, rules.model, tier, now=now, interval=self.interval)
+            if was and not self._bypass.active:
+                # What was measured of a bad tier must not bypass it again at once.
+                self._bandwidths.clear()
+            if not self._bypass.active:
+                return 0
+            self._bypass = probed(self._bypass, now=now)
+            return 1
+
+    def _measure(self) -> None:
+        counts = [report.counts for report in self._reports.values()]
+        read = sum(c.get("bytes_read", 0.0) for c in counts)
+        busy = sum(c.get("fetch_busy_seconds", 0.0) for c in counts)
+        before, self._moved = self._moved, (read, busy)
+        if before is None:
+            return
+        more, seconds = read - before[0], busy - before[1]
+        if more > 0 and seconds > 0.001:
+            # Every rank's own bandwidth while it was fetching, times the ranks.
+            self._bandwidths.append(more / seconds * max(1, len(counts)))
+
+    @property
+    def bypassed(self) -> bool:
+        """Whether Auto leaves the tier alone at present."""
+        return self._bypass.active
+
+    def count(self, name: str, amount: float = 1) -> None:
+        """Count something in this process."""
+        with self._lock:
+            self._counts[name] = self._counts.get(name, 0) + amount
+
+    def own_counts(self) -> dict[str, float]:
+        """Counters of this process."""
+        with self._lock:
+            return dict(self._counts)
+
+    def counts(self) -> dict[str, float]:
+        """Counters of this process, and those of all ranks added up."""
+        with self._lock:
+            total = dict(self._counts)
+            for report in self._reports.values():
+                for name, value in report.counts.items():
+                    total[name] = total.get(name, 0) + value
+            total["bypassed"] = float(self._bypass.active)
+            total["ranks_reporting"] = float(len(self._reports))
+            total["busy_share"] = self._busy.share(self._now())
+            return total

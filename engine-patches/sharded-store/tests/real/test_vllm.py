@@ -1,0 +1,221 @@
+"""Real vLLM on CPU with the package active through its plugin: what is stored, loaded, answered.
+
+Needs an environment with vLLM's CPU build in which this package is installed, and the models that
+``images/engine-cpu/build/mkmodel.py`` makes, in KVSERVING_TEST_MODELS (folders gqa and mla).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .servers import Server, free_port
+from .serving import (
+    Vllm,
+    control,
+    lmcache_file,
+    prompt,
+    serving,
+    store_transfer,
+    transfer,
+    until,
+    with_nixl,
+)
+
+MODELS = os.environ.get("KVSERVING_TEST_MODELS", "")
+pytestmark = pytest.mark.skipif(
+    not MODELS or importlib.util.find_spec("vllm") is None, reason="no vLLM, or no models"
+)
+CHUNK, TOKENS = 64, 1000
+HIT = TOKENS // CHUNK * CHUNK
+GQA_CHUNK = 2 * 2 * CHUNK * 1 * 64 * 4
+"""Bytes of a chunk of one rank: layers, K and V, tokens, heads, head size, float32."""
+
+
+@pytest.fixture
+def tier() -> Iterator[list[Server]]:
+    """Two instances, whose ports differ in the last digit alone."""
+    while True:
+        base = free_port() // 10 * 10
+        try:
+            for rank in range(2):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", base + rank))
+        except OSError:
+            continue
+        break
+    servers = [Server(port=base + rank).start() for rank in range(2)]
+    yield servers
+    for server in servers:
+        server.kill()
+
+
+Make = Callable[..., Vllm]
+
+
+@pytest.fixture
+def make(tmp_path: Path, tier: list[Server]) -> Make:
+    url = f"resp://127.0.0.1:{tier[0].port // 10}{{ordinal}}"
+    count = iter(range(100))
+
+    def vllm(kind: str, *, policy: str = "recompute", nixl: bool = False, **settings: Any) -> Vllm:
+        number = next(count)
+        port = settings.pop("control_port", 0)
+        file = lmcache_file(tmp_path / f"{number}.yaml", url, CHUNK, control_port=port, **settings)
+        child = store_transfer()
+        config = with_nixl("cpu", child, policy) if nixl else child
+        config["kv_load_failure_policy"] = policy
+        flags = ["--tensor-parallel-size", "2", "--block-size", "16" if kind == "mla" else "32"]
+        return Vllm(
+            f"{kind}{number}",
+            Path(MODELS) / f"tiny-{kind}",
+            tmp_path,
+            *flags,
+            transfer=config,
+            lmcache=file,
+        )
+
+    return vllm
+
+
+def keys(server: Server) -> int:
+    return int(server.ask(b"DBSIZE")[1:-2])
+
+
+def zero(server: Server) -> None:
+    """Overwrite every value with zeros of its length."""
+    script = (
+        b"for _, key in ipairs(redis.call('KEYS', '*')) do "
+        b"redis.call('SET', key, string.rep(string.char(0), redis.call('STRLEN', key))) end"
+    )
+    assert server.ask(b"EVAL", script, b"0")[:1] != b"-"
+
+
+def stored(tier: list[Server], chunks: list[int]) -> None:
+    until(lambda: [keys(server) for server in tier] == chunks, 20, f"{chunks} chunks stored")
+
+
+def test_gqa_each_rank_has_its_heads_and_a_fresh_engine_loads_them(
+    make: Make, tier: list[Server], tmp_path: Path
+) -> None:
+    text = prompt(1, TOKENS)
+    with serving(Vllm("plain", Path(MODELS) / "tiny-gqa", tmp_path, "--block-size", "32")) as one:
+        want = one[0].ask(text)
+        one[0].terminate()
+    with serving(make("gqa", attention="GQA")) as (first,):
+        assert "round-trip self-test: passed" in first.log
+        assert first.ask(text).equals(want)
+        stored(tier, [HIT // CHUNK] * 2)
+        assert first.terminate() < 20
+    with serving(make("gqa", attention="GQA")) as (fresh,):
+        assert fresh.ask(text).equals(want)
+        assert fresh.hits() == HIT
+        for rank in ("0", "1"):
+            read = fresh.metric("kvserving_store_read_bytes_total", rank=rank)
+            assert read >= HIT // CHUNK * GQA_CHUNK
+        # Evicted between lookup and load, 50 times: bytes are promised once they are here.
+        for number in range(50):
+            fresh.forget()
+            server = tier[number % 2]
+            server.ask(b"EVAL", b"redis.call('UNLINK', redis.call('RANDOMKEY'))", b"0")
+            assert fresh.ask(text, 4).tokens == want.tokens[:4]
+        fresh.terminate()
+    for server in tier:
+        zero(server)
+    with serving(make("gqa", attention="GQA")) as (spoiled,):
+        assert not spoiled.ask(text).equals(want), "the bytes of the instances are not used"
+        spoiled.terminate()
+
+
+def test_mla_each_rank_stores_half_and_valkey_may_come_and_go(
+    make: Make, tier: list[Server]
+) -> None:
+    text, port = prompt(2, TOKENS), free_port()
+    with serving(make("mla", attention="MLA")) as (first,):
+        cold = first.ask(text)
+        stored(tier, [8, 7])
+        first.forget()
+        local = first.ask(text)
+        assert first.hits() == HIT
+        first.terminate()
+    with serving(make("mla", attention="MLA", control_port=port)) as (fresh,):
+        remote = fresh.ask(text)
+        assert fresh.hits() == HIT
+        assert remote.tokens == local.tokens
+        assert remote.logprobs == local.logprobs
+        assert cold.error is None
+        state = control(port)
+        assert "ShardedStore" in state["capabilities"]
+        assert state["counters"]["loaded_chunks"] >= 2 * (HIT // CHUNK)
+        # Bypass is heeded from the next request on.
+        control(port, {"mode": "Bypass"})
+        fresh.forget()
+        before = fresh.hits()
+        assert fresh.ask(text, 4).error is None
+        assert fresh.hits() == before
+        control(port, {"mode": "Sync"})
+        fresh.forget()
+        assert fresh.ask(text, 4).tokens == local.tokens[:4]
+        assert fresh.hits() == before + HIT
+        control(port, {"mode": "Auto"})
+        # One instance is killed and comes back empty: no request is slow, and it is used again.
+        other = prompt(3, TOKENS)
+        tier[1].kill()
+        slowest = max(fresh.ask(prompt(10 + n, TOKENS), 4).seconds for n in range(3))
+        assert slowest < 6.0
+        tier[1].start()
+
+        def again() -> bool:
+            fresh.ask(other, 4)
+            return keys(tier[1]) >= 7
+
+        assert until(again, 10, "stored again") < 6.0
+        fresh.terminate()
+
+
+def test_prefill_and_decode_over_nixl_beside_the_store(
+    make: Make, tier: list[Server], tmp_path: Path
+) -> None:
+    text = prompt(4, TOKENS)
+    decode = Vllm(
+        "decode",
+        Path(MODELS) / "tiny-gqa",
+        tmp_path,
+        "--block-size",
+        "32",
+        "--tensor-parallel-size",
+        "2",
+        transfer={
+            "kv_connector": "NixlConnector",
+            "kv_role": "kv_consumer",
+            "kv_buffer_device": "cpu",
+        },
+    )
+    with serving(make("gqa", nixl=True), decode) as (prefill, _):
+        want = decode.ask(text)
+        decode.forget()
+        assert transfer(prefill, decode, text).equals(want)
+        stored(tier, [HIT // CHUNK] * 2)
+        prefill.forget()
+        decode.forget()
+        moved = decode.metric("vllm:nixl_bytes_transferred_sum")
+        assert transfer(prefill, decode, text).equals(want)
+        assert prefill.hits() == HIT
+        assert decode.metric("vllm:nixl_bytes_transferred_sum") > moved
+
+
+def test_a_mismatch_of_attention_leaves_the_tier_alone(make: Make, tier: list[Server]) -> None:
+    text, port = prompt(5, TOKENS), free_port()
+    with serving(make("gqa", attention="MLA", control_port=port)) as (server,):
+        assert server.ask(text).error is None
+        server.forget()
+        assert server.ask(text).error is None
+        assert server.hits() == 0
+        assert control(port)["closed"] == "AttentionMismatch"
+        assert [keys(each) for each in tier] == [0, 0]
