@@ -91,6 +91,16 @@ NOT_YET: Final[tuple[tuple[str, str, str, _Asked], ...]] = (
 """(field, what it asks for, remedy, whether a spec asks for it)."""
 
 
+UNRENDERED: Final = frozenset(
+    {
+        "spec.prefill.nodesPerReplica",
+        "spec.decode.nodesPerReplica",
+        "spec.rollout.strategy",
+    }
+)
+"""Of these fields nothing is rendered yet; what the others become is known."""
+
+
 def only_what_is_built(proposal: Proposal) -> Iterator[Fault]:
     """No field asks for a feature that is not there yet."""
     for field, what, remedy, asked in NOT_YET:
@@ -101,3 +111,8 @@ def only_what_is_built(proposal: Proposal) -> Iterator[Fault]:
                 remedy=remedy,
                 reason=Reason.NOT_AVAILABLE_YET,
             )
+
+
+def only_what_is_rendered(proposal: Proposal) -> Iterator[Fault]:
+    """The same for a preview: no field whose objects are not known."""
+    yield from (f for f in only_what_is_built(proposal) if f.field in UNRENDERED)

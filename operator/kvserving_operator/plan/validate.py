@@ -15,7 +15,10 @@ from kvserving_operator.engines.base import Proposal
 from kvserving_operator.engines.faults import Fault
 from kvserving_operator.engines.registry import ENGINES
 from kvserving_operator.plan import naming
-from kvserving_operator.plan.availability import only_what_is_built
+from kvserving_operator.plan.availability import (
+    only_what_is_built,
+    only_what_is_rendered,
+)
 from kvserving_operator.plan.nesting import nesting_is_bounded
 from kvserving_operator.plan.pod_rules import (
     counted_resources_are_free,
@@ -101,10 +104,10 @@ RULES: Final[tuple[Rule, ...]] = (
 def faults(proposal: Proposal, *, preview: bool = False) -> tuple[Fault, ...]:
     """Every fault of ``proposal``, each once, in the order of the rules.
 
-    With ``preview`` what is not available yet is no fault.
+    With ``preview`` what is not available yet is no fault, as long as its objects are known.
     """
     if bottomless := tuple(nesting_is_bounded(proposal)):
         return bottomless  # other rules walk down into a spec: it must have an end
-    rules = (rule for rule in RULES if not (preview and rule is only_what_is_built))
-    found = (fault for rule in rules for fault in rule(proposal))
+    swapped: dict[Rule, Rule] = {only_what_is_built: only_what_is_rendered} if preview else {}
+    found = (fault for rule in RULES for fault in swapped.get(rule, rule)(proposal))
     return tuple(dict.fromkeys(found))

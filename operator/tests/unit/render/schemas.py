@@ -12,7 +12,6 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.protocols import Validator
 from kubernetes_validate import utils
-from referencing import Registry, Resource
 
 VERSIONS = ("1.34.0", "1.35.0", "1.36.0", "1.37.0")
 CRDS = tuple(sorted((Path(__file__).parents[2] / "crds").glob("*.yaml")))
@@ -53,12 +52,29 @@ def _closed(schema: Any) -> Any:
 
 @cache
 def _validator(version: str, name: str) -> Validator:
-    return Draft202012Validator(_contents(version, name), registry=_definitions(version))
+    return Draft202012Validator(_inlined(_contents(version, name), version))
+
+
+def _inlined(schema: Any, version: str) -> Any:
+    """The schema without references: looking each of them up took most of the time."""
+    if isinstance(schema, list):
+        return [_inlined(item, version) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _definition(version, schema["$ref"].rpartition("/")[2])
+    return {key: _inlined(value, version) for key, value in schema.items()}
+
+
+@cache
+def _definition(version: str, name: str) -> Any:
+    """Cached, so that a definition is one object wherever it is used. None refers to itself."""
+    return _inlined(_definitions(version)[name], version)
 
 
 @cache
 def _definitions(version: str) -> Any:
-    return Resource.from_contents(_contents(version, "_definitions")) @ Registry()
+    return _contents(version, "_definitions")["$defs"]
 
 
 def _contents(version: str, name: str) -> Any:
