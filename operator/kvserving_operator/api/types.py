@@ -181,8 +181,12 @@ class EnvVar(APIModel):
         description="Name of the variable. Variables that the operator owns are refused: see the "
         "condition SpecValid."
     )
-    value: Annotated[str, StringConstraints(max_length=32768)] | None = Field(
-        default=None, description="Literal value. Leave it out when valueFrom is given."
+    value: Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=32768)] | None = (
+        Field(
+            default=None,
+            description="Literal value: any text without a zero byte, which no process can be "
+            "given. Leave it out when valueFrom is given.",
+        )
     )
     value_from: PassThrough | None = Field(
         default=None,

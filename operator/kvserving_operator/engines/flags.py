@@ -42,7 +42,7 @@ class FlagTable:
     def find(self, argument: str) -> Flag | None:
         """The flag that ``argument`` is, or that a parser might take it for."""
         head = flag_name(argument)
-        if head is None or head in self.others:
+        if head is None or head == "--" or head in self.others:
             return None
         matches = _matches_long if head.startswith("--") else _matches_short
         return next((flag for flag in self.flags if matches(flag, head)), None)
