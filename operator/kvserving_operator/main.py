@@ -34,6 +34,9 @@ from kvserving_operator.settings import Settings
 
 logger = logging.getLogger("kvserving_operator")
 
+_NESTING = 25_000
+"""Python's limit of nested calls. The API server stores JSON of up to 10,000 levels, and Python
+reads it by recursion: with the usual 1,000, one such object would end every LIST and watch."""
 _CRD_RETRY = 3.0
 _SILENCE = 15.0
 """Seconds without an answer about the Lease after which the process calls itself not ready."""
@@ -42,6 +45,7 @@ _SILENCE = 15.0
 def run() -> None:
     """Entry point of the `kvserving-operator` program."""
     configured = settings.parse()
+    sys.setrecursionlimit(_NESTING)
     log.configure(configured.log_level)
     operator = Operator(configured)
     try:
