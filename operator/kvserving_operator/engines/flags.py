@@ -30,6 +30,13 @@ class Flag:
         long = [name for name in self.names if name.startswith("--")]
         return (*self.names, *(other for name in long for other in _negations(name)))
 
+    def told(self, argument: str) -> str:
+        """``argument`` as a reader knows it: as written, and in full where it abbreviates."""
+        written = argument.split("=", 1)[0]
+        head = flag_name(argument) or ""
+        full = next((name for name in self.spellings if name.startswith(head)), self.names[0])
+        return written if written == full else f"{written} ({full})"
+
 
 @dataclass(frozen=True, slots=True)
 class FlagTable:

@@ -166,7 +166,7 @@ def _environments(proposal: Proposal) -> Iterable[tuple[str, tuple[EnvVar, ...]]
 def _refuse(table: FlagTable, field: str, arguments: Sequence[str], why: str) -> Iterator[Fault]:
     for index, argument in enumerate(arguments):
         if flag := table.find(argument):
-            what = f"{argument.split('=', 1)[0]} ({flag.names[0]}) {why}"
+            what = f"{flag.told(argument)} {why}"
             yield _invalid(f"{field}[{index}]", what, flag.remedy)
 
 

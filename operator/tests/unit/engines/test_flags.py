@@ -218,6 +218,24 @@ def test_free_flags_and_values_are_left_alone(argument: str):
     assert owned.OWNED_FLAGS.find(argument) is None
 
 
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ("--port=1", "--port"),
+        ("--por", "--por (--port)"),
+        ("--tensor_parallel_size=2", "--tensor_parallel_size (--tensor-parallel-size)"),
+        ("--kv-transfer-config.a=b", "--kv-transfer-config.a (--kv-transfer-config)"),
+        ("-n2", "-n2 (--nnodes)"),
+        ("-tp", "-tp"),
+        ("--disable-expert-parallel", "--disable-expert-parallel"),
+    ],
+)
+def test_a_flag_is_told_as_written_and_in_full(argument: str, told: str):
+    flag = owned.OWNED_FLAGS.find(argument)
+    assert flag is not None
+    assert flag.told(argument) == told
+
+
 def test_the_model_flag_does_not_swallow_its_neighbours():
     assert owned.OWNED_FLAGS.find("--model") is not None
     assert owned.OWNED_FLAGS.find("--model-impl") is None
