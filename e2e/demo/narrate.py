@@ -8,6 +8,9 @@ import time
 
 from stack.kubectl import Kubectl, Object
 
+LOOK = 3.0
+"""Seconds between two looks at the object for a progress line."""
+
 _count = itertools.count(1)
 _start = time.monotonic()
 
@@ -23,13 +26,16 @@ def say(line: str) -> None:
 
 
 class Progress:
-    """Prints a line when what is waited for changes, and every 15 s otherwise."""
+    """Prints a line when what is waited for changes, and every 15 s otherwise; looks every 3 s."""
 
     def __init__(self, kubectl: Kubectl, name: str) -> None:
         self._kubectl, self._name = kubectl, name
-        self._last, self._printed = "", 0.0
+        self._last, self._printed, self._looked = "", 0.0, -LOOK
 
     def __call__(self, elapsed: float) -> None:
+        if elapsed - self._looked < LOOK:
+            return
+        self._looked = elapsed
         obj = self._kubectl.get("kvserving", self._name)
         line = summary(obj)
         if line != self._last or elapsed - self._printed > 15:
@@ -39,11 +45,15 @@ class Progress:
 
 def summary(obj: Object | None) -> str:
     """One line about a KVServing: phase, ready counts, what Ready says."""
-    status = (obj or {}).get("status") or {}
+    spec, status = (obj or {}).get("spec") or {}, (obj or {}).get("status") or {}
     parts = [status.get("phase") or "no status yet"]
-    for part, total in (("prefill", "replicas"), ("decode", "replicas"), ("tier", "instances")):
-        if counts := status.get(part):
-            parts.append(f"{part} {counts.get('ready', 0)}/{counts.get(total, 0)}")
+    parts += [
+        f"{role} {counts.get('ready', 0)}/{spec[role]['replicas']}"
+        for role in ("prefill", "decode")
+        if (counts := status.get(role))
+    ]
+    if counts := status.get("tier"):
+        parts.append(f"tier {counts.get('ready', 0)}/{counts.get('instances', 0)}")
     return ", ".join(parts)
 
 

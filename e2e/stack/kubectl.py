@@ -91,11 +91,14 @@ def wait_for(
     *,
     timeout: float,
     every: float = 0.5,
+    at_most: float = 2.0,
     progress: Callable[[float], None] | None = None,
 ) -> T:
     """Ask `probe` until it returns something true; raise NotInTimeError after `timeout` seconds.
 
     Errors of kubectl count as "not yet" (the apiserver may be restarting); the last one is told.
+    Asks every `every` seconds at first and ever more rarely up to `at_most`: each kubectl costs a
+    fifth of a second of CPU, which the engines that are waited for need themselves.
     """
     start = time.monotonic()
     last: object = None
@@ -111,7 +114,7 @@ def wait_for(
             raise NotInTimeError(f"{what}: not within {timeout:.0f} s; last seen: {last}")
         if progress:
             progress(elapsed)
-        time.sleep(every)
+        time.sleep(min(max(every, elapsed / 10), at_most))
 
 
 def condition(obj: Object | None, type_: str) -> Object | None:

@@ -63,6 +63,7 @@ class Reason(StrEnum):
     REJECTED_BY_SERVER = "RejectedByServer"
     # Progressing, Reconciling, Stalled
     SETTLED = "Settled"
+    TEMPLATES_HELD = "TemplatesHeld"
     CREATING = "Creating"
     ROLLING_OUT = "RollingOut"
     ROLLOUT_PAUSED = "RolloutPaused"

@@ -39,6 +39,9 @@ ANNOTATION_RENDER_HASH: Final = f"{GROUP}/render-hash"
 """On every child: hash of the rendered object, so that a hand edit or an upgrade is seen."""
 ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 """On pod templates that read a ConfigMap or Secret: hash of what they read."""
+ANNOTATION_ADOPT: Final = f"{GROUP}/adopt"
+"""On a KVServing, any value: a new value lets engines and tier take on what the present operator
+renders. An upgrade of the operator alone restarts none of them."""
 
 NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """metadata.name: an RFC 1035 label, because Services are named after it."""

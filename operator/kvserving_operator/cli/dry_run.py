@@ -14,9 +14,9 @@ from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.paths import Key
 from kvserving_operator.kube.transport import Request
 from kvserving_operator.observe.gather import gather
-from kvserving_operator.plan import Defaults, Manifest, OwnerReference, Plan, Refusal
+from kvserving_operator.plan import Defaults, Manifest, Plan, Refusal
+from kvserving_operator.reconcile.acceptance import stored_record, wanted
 from kvserving_operator.reconcile.children import Children
-from kvserving_operator.render import render
 
 _MANAGER = "kvserving-cli"
 
@@ -65,7 +65,7 @@ async def _compare(
         outcome.remarks.append(
             f"{key.namespace}/{key.name}: is suspended; the operator would wait with its objects"
         )
-    await _compare_children(client, key, planned, stored["metadata"]["uid"], outcome)
+    await _compare_children(client, stored, planned, known, outcome)
 
 
 async def _stored(
@@ -113,18 +113,21 @@ def _scaled(live: Manifest) -> bool:
 
 
 async def _compare_children(
-    client: ApiClient, key: Key, planned: Plan, uid: str, outcome: Outcome
+    client: ApiClient, stored: Manifest, planned: Plan, known: Defaults, outcome: Outcome
 ) -> None:
-    owner = OwnerReference(api_version=meta.API_VERSION, kind=meta.KIND, name=key.name, uid=uid)
+    key, uid = Key(planned.namespace, planned.name), stored["metadata"]["uid"]
     observed = await gather(client, key, uid)
     for resource, error in observed.unreadable.items():
         outcome.failures.append(f"{resource} cannot be read: {error}")
     if observed.unreadable:
         return
-    rendered = render(planned, await passwords(client, key), owner)
-    comparison = await Children(client).compare(observed, rendered)
+    record = stored_record(observed, key.name)
+    children = wanted(stored, planned, record, await passwords(client, key), known)
+    comparison = await Children(client).compare(observed, children.manifests)
     outcome.failures += [trouble.message for trouble in comparison.conflicts]
     for item in comparison.changes:
+        if item.rendered["metadata"]["name"] == planned.names.accepted:
+            continue  # the operator's own note of what the other lines say
         try:
             outcome.add(item.live, await _applied(client, item.rendered, item.live))
         except errors.RequestError as error:

@@ -130,13 +130,18 @@ class ApiClient(Transport):
             )
         )
 
-    async def delete(self, resource: Resource, namespace: str, name: str, *, uid: str) -> bool:
-        """Delete exactly the object with this uid; False when it is gone or was replaced."""
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, *, uid: str, orphan: bool = False
+    ) -> bool:
+        """Delete exactly the object with this uid; False when it is gone or was replaced.
+
+        ``orphan`` leaves its dependents (a StatefulSet's pods) alive and without an owner.
+        """
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": uid},
-            "propagationPolicy": "Background",
+            "propagationPolicy": "Orphan" if orphan else "Background",
         }
         try:
             await self.send(

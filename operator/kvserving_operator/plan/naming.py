@@ -33,6 +33,7 @@ class Names:
     metrics: str
     lmcache: str
     auth: str
+    accepted: str
     tier_certificate: str
 
     @property
@@ -49,6 +50,7 @@ class Names:
             self.metrics,
             self.lmcache,
             self.auth,
+            self.accepted,
             self.tier_certificate,
         )
 
@@ -65,6 +67,7 @@ def child_names(base: str) -> Names:
         metrics=f"{base}-metrics",
         lmcache=f"{base}-lmcache",
         auth=f"{base}-auth",
+        accepted=f"{base}-accepted",
         tier_certificate=f"{base}-valkey-tls",
     )
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from kvserving_operator.api import meta
-from kvserving_operator.api.conditions import Reason
 from kvserving_operator.engines.base import Role
 from kvserving_operator.kube import errors, paths
 from kvserving_operator.kube.client import ApiClient
@@ -21,6 +20,9 @@ from kvserving_operator.kube.paths import resource_of
 from kvserving_operator.observe.gather import Observed
 from kvserving_operator.observe.labels import is_ours, labels_of
 from kvserving_operator.plan.model import Manifest
+from kvserving_operator.reconcile.frozen import frozen_changes, probe
+from kvserving_operator.reconcile.troubles import conflict_of, label, not_now, trouble_of
+from kvserving_operator.render import accepted
 from kvserving_operator.status import Trouble
 
 logger = logging.getLogger(__name__)
@@ -46,8 +48,6 @@ _HANDED_ON = (
     paths.NETWORK_POLICIES,
     *paths.OPTIONAL_CHILDREN,
 )
-# Statuses that say "not now": the pass is repeated, nobody needs to be told.
-_NOT_NOW = frozenset({409, 429, 503, 504})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class Children:
         conflicts: list[Trouble] = []
         for manifest, live in zip(rendered, lives, strict=True):
             if live is not None and not is_ours(live, observed.uid):
-                conflicts.append(_conflict(manifest))
+                conflicts.append(conflict_of(manifest))
             elif self._needs_write(manifest, live):
                 changes.append(Change(rendered=manifest, live=live))
         wanted = {(resource_of(m), m["metadata"]["name"]) for m in rendered}
@@ -176,12 +176,22 @@ class Children:
         """Apply one child. A new one must not meet anybody, an old one must be the one we read."""
         if change.live is None:
             return await self._client.apply(change.rendered, force=False, dry_run=dry_run)
-        uid = change.live["metadata"]["uid"]
-        metadata = change.rendered["metadata"] | {"uid": uid}
-        stored = await self._client.apply(change.rendered | {"metadata": metadata}, dry_run=dry_run)
+        rendered, uid = change.rendered, change.live["metadata"]["uid"]
+        if fields := frozen_changes(rendered, change.live):
+            if dry_run:
+                return await self._client.apply(probe(rendered), force=False, dry_run=True)
+            return await self._remake(change.live, fields)
+        metadata = rendered["metadata"] | {"uid": uid}
+        stored = await self._client.apply(rendered | {"metadata": metadata}, dry_run=dry_run)
         if not dry_run:
             self._remember(change.rendered, stored)
         return stored
+
+    async def _remake(self, live: Manifest, fields: Sequence[str]) -> Manifest:
+        """Delete what holds pods, without the pods; the pass that sees it gone makes it again."""
+        logger.info("%s is made again around its pods: %s", label(live), ", ".join(fields))
+        await self._delete(live, orphan=True)
+        return live
 
     def _remember(self, rendered: Manifest, stored: Manifest) -> None:
         uid = stored["metadata"]["uid"]
@@ -208,24 +218,21 @@ class Children:
         )
         return replace(collected, written=(), removed=removed)
 
-    async def _delete(self, manifest: Manifest) -> Manifest:
-        metadata = manifest["metadata"]
-        await self._client.delete(
-            resource_of(manifest), metadata["namespace"], metadata["name"], uid=metadata["uid"]
-        )
+    async def _delete(self, manifest: Manifest, *, orphan: bool = False) -> Manifest:
+        resource, metadata = resource_of(manifest), manifest["metadata"]
+        key = (metadata["namespace"], metadata["name"])
+        await self._client.delete(resource, *key, uid=metadata["uid"], orphan=orphan)
         return manifest
 
 
-def label(manifest: Manifest) -> str:
-    """Kind and name of an object, for messages."""
-    return f"{manifest['kind']} {manifest['metadata']['name']}"
-
-
 def _stage(change: Change) -> int:
-    resource = resource_of(change.rendered)
+    resource, labels = resource_of(change.rendered), labels_of(change.rendered)
+    if labels[meta.LABEL_COMPONENT] == accepted.COMPONENT:
+        # Before all else: what is begun is what is finished, should the next spec be refused.
+        return -1
     if resource in _STAGE:
         return _STAGE[resource]
-    return _WORKLOAD_STAGE[Role(labels_of(change.rendered)[meta.LABEL_ROLE])]
+    return _WORKLOAD_STAGE[Role(labels[meta.LABEL_ROLE])]
 
 
 def _leaving(manifest: Manifest) -> bool:
@@ -238,15 +245,6 @@ def _hash(rendered: Manifest) -> str:
     return str(annotations.get(meta.ANNOTATION_RENDER_HASH, ""))
 
 
-def _conflict(rendered: Manifest) -> Trouble:
-    return Trouble(
-        reason=Reason.NAME_CONFLICT,
-        message=f"{label(rendered)} exists and does not belong to this KVServing; it was not "
-        "touched: delete or rename it, or give this KVServing another name",
-        stalled=True,
-    )
-
-
 def _collect(changes: Sequence[Change], results: Sequence[Manifest | BaseException]) -> Applied:
     written: list[Manifest] = []
     troubles: list[Trouble] = []
@@ -256,32 +254,11 @@ def _collect(changes: Sequence[Change], results: Sequence[Manifest | BaseExcepti
             written.append(result)
         elif not isinstance(result, errors.RequestError):
             raise result  # fenced, cancelled, or a bug
-        elif _not_now(result):
+        elif not_now(result):
             retry.append(str(result))
         else:
-            troubles.append(_trouble(change, result))
+            troubles.append(trouble_of(change.rendered, result))
     return Applied(written=tuple(written), troubles=tuple(troubles), retry=tuple(retry))
-
-
-def _not_now(error: errors.RequestError) -> bool:
-    if isinstance(error, errors.ForbiddenError) and error.namespace_terminating:
-        return True
-    return not isinstance(error, errors.ApiError) or error.status in _NOT_NOW
-
-
-def _trouble(change: Change, error: errors.RequestError) -> Trouble:
-    if isinstance(error, errors.InvalidError):
-        return Trouble(
-            reason=Reason.REJECTED_BY_SERVER,
-            message=f"the API server refuses {change.label}: {error.message}",
-            stalled=True,
-        )
-    what = f"{error.reason}: {error.message}" if isinstance(error, errors.ApiError) else str(error)
-    return Trouble(
-        reason=Reason.APPLY_FAILED,
-        message=f"{change.label} could not be written: {what}",
-        stalled=isinstance(error, errors.ForbiddenError),
-    )
 
 
 def _sum(one: Applied, other: Applied) -> Applied:

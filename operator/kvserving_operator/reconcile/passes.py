@@ -1,8 +1,7 @@
 """The pass itself: the order of things, and what each outcome means for the next one."""
 
-import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,24 +15,16 @@ from kvserving_operator.engines.faults import Fault
 from kvserving_operator.kube import errors, paths
 from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.discovery import Discovery
-from kvserving_operator.kube.paths import Key, Resource, resource_of
-from kvserving_operator.observe.gather import Observed, gather
+from kvserving_operator.kube.paths import Key, Resource
+from kvserving_operator.observe.gather import gather
 from kvserving_operator.observe.health import RoleHealth
 from kvserving_operator.plan import build
-from kvserving_operator.plan.model import (
-    Defaults,
-    Manifest,
-    OwnerReference,
-    Plan,
-    Refusal,
-)
+from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
-from kvserving_operator.reconcile.auth import auth_from
-from kvserving_operator.reconcile.children import Applied, Children, Comparison
-from kvserving_operator.reconcile.rechecks import by_api, next_look
+from kvserving_operator.reconcile.acting import Acting, Outcome
+from kvserving_operator.reconcile.rechecks import next_look
 from kvserving_operator.reconcile.replacement import replace_outdated
 from kvserving_operator.reconcile.roles import healths_of
-from kvserving_operator.render import render
 from kvserving_operator.status import (
     Event,
     Situation,
@@ -42,8 +33,6 @@ from kvserving_operator.status import (
     decide,
     events_between,
 )
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,16 +57,6 @@ class PassResult:
         return not self.retry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
-    """A planned object after its children were (or were not) written."""
-
-    observed: Observed
-    applied: Applied
-    pending: tuple[str, ...] = ()
-    absent: tuple[str, ...] = ()
-
-
 class Reconciler:
     """Runs passes; holds no state that a restart would lose anything by."""
 
@@ -91,7 +70,7 @@ class Reconciler:
         self._client = client
         self._defaults = defaults
         self._now = now
-        self._children = Children(client)
+        self._act = Acting(client, defaults)
         self._discovery = Discovery(client)
 
     async def __call__(self, key: Key) -> PassResult:
@@ -113,65 +92,12 @@ class Reconciler:
             await replace_outdated(self._client, key, planned, healths, uid=uid)
         return await self._report(key, live, planned, outcome, healths)
 
-    # Acting
-
-    async def _act(
-        self,
-        live: Manifest,
-        planned: Plan | Refusal,
-        observed: Observed,
-        served: Collection[Resource],
-    ) -> _Outcome:
-        """Bring the children in line with the plan; a refused spec touches nothing.
-
-        Nothing is repaired under a refusal either: the plan of the last good generation is not
-        kept anywhere yet, and guessing it from the children would be a second source of truth.
-        """
-        if isinstance(planned, Refusal):
-            return _Outcome(observed=observed, applied=Applied())
-        if observed.unreadable:
-            return _Outcome(observed=observed, applied=Applied(troubles=_unread(observed)))
-        rendered = self._render(live, planned, observed)
-        wanted, absent = by_api(rendered, served)
-        comparison = await self._children.compare(observed, wanted)
-        if comparison.conflicts:
-            applied = Applied(troubles=comparison.conflicts)
-            return _Outcome(observed=observed, applied=applied, absent=absent)
-        if planned.suspended:
-            pending = comparison.labels
-            return _Outcome(observed=observed, applied=Applied(), pending=pending, absent=absent)
-        applied = await self._write(comparison)
-        seen = _updated(observed, applied.written)
-        return _Outcome(observed=seen, applied=applied, absent=absent)
-
-    def _render(self, live: Manifest, plan: Plan, observed: Observed) -> tuple[Manifest, ...]:
-        metadata = live["metadata"]
-        owner = OwnerReference(
-            api_version=meta.API_VERSION,
-            kind=meta.KIND,
-            name=metadata["name"],
-            uid=metadata["uid"],
-        )
-        auth = auth_from(observed.child(paths.SECRETS, plan.names.auth))
-        return render(plan, auth, owner)
-
-    async def _write(self, comparison: Comparison) -> Applied:
-        checked = await self._children.check(comparison)
-        if checked.troubles or checked.retry:
-            return replace(checked, written=())
-        applied = await self._children.write(comparison)
-        if applied.written or applied.removed:
-            logger.info("wrote %d children, removed %d", len(applied.written), len(applied.removed))
-        return applied
-
-    # Reporting
-
     async def _report(
         self,
         key: Key,
         live: Manifest,
         planned: Plan | Refusal,
-        outcome: _Outcome,
+        outcome: Outcome,
         healths: Mapping[Role, RoleHealth | None],
     ) -> PassResult:
         stored, metadata = _stored_status(live), live["metadata"]
@@ -185,6 +111,7 @@ class Reconciler:
             troubles=outcome.applied.troubles,
             pending=outcome.pending,
             absent=outcome.absent,
+            held=outcome.held,
         )
         now = self._now()
         status = compute(situation, now=now)
@@ -241,32 +168,10 @@ def _raise_if_unreachable(unreadable: Mapping[Resource, errors.RequestError]) ->
             raise error
 
 
-def _unread(observed: Observed) -> tuple[Trouble, ...]:
-    kinds = ", ".join(sorted(resource.plural for resource in observed.unreadable))
-    first = next(iter(observed.unreadable.values()))
-    return (
-        Trouble(
-            reason=Reason.READ_FAILED,
-            message=f"the operator may not read {kinds}: {first}",
-            stalled=True,
-        ),
-    )
-
-
 def _again(troubles: Iterable[Trouble]) -> tuple[str, ...]:
     # A taken name has its own interval, and a rejected spec waits for a new spec or the resync.
     waiting = {Reason.NAME_CONFLICT, Reason.REJECTED_BY_SERVER}
     return tuple(t.message for t in troubles if t.reason not in waiting)
-
-
-def _updated(observed: Observed, written: Iterable[Manifest]) -> Observed:
-    """What was read, with the objects that were written since in their new state."""
-    children = {kind: list(manifests) for kind, manifests in observed.children.items()}
-    for manifest in written:
-        siblings = children.setdefault(resource_of(manifest), [])
-        name = manifest["metadata"]["name"]
-        siblings[:] = [m for m in siblings if m["metadata"]["name"] != name] + [manifest]
-    return replace(observed, children={kind: tuple(ms) for kind, ms in children.items()})
 
 
 def _stored_status(live: Manifest) -> KVServingStatus:

@@ -47,6 +47,16 @@ def seal(manifest: Manifest, owner: OwnerReference) -> Manifest:
     return copied
 
 
+def unsealed(manifest: Manifest) -> Manifest:
+    """The child before it was sealed, so that it can be changed and sealed again."""
+    fields = {k: v for k, v in manifest["metadata"].items() if k != "ownerReferences"}
+    annotations = dict(fields.pop("annotations"))
+    del annotations[meta.ANNOTATION_RENDER_HASH]
+    if annotations:
+        fields["annotations"] = annotations
+    return {**manifest, "metadata": fields}
+
+
 def digest(*values: Any) -> str:
     """SHA-256 of JSON data, equal for equal data whatever the order of its keys."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -6,6 +6,7 @@ Equal situations give equal status whatever the time is, so a settled object cau
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
+from kvserving_operator.api import meta
 from kvserving_operator.api.conditions import (
     Condition,
     ConditionStatus,
@@ -142,7 +143,7 @@ def _work_in_progress(situation: Situation) -> list[Condition]:
         return _moves(progressing=False, reconciling=True, stalled=False, why=why)
     moving = {role: h for role, h in healths.items() if not h.settled}
     if not moving:
-        why = (Reason.SETTLED, "everything is as the spec wants it")
+        why = _at_rest(situation)
         return _moves(progressing=True, reconciling=False, stalled=False, why=why)
     names = ", ".join(sorted(role.value for role in moving))
     if situation.paused and all(_held(health) for health in moving.values()):
@@ -150,6 +151,16 @@ def _work_in_progress(situation: Situation) -> list[Condition]:
         return _moves(progressing=True, reconciling=False, stalled=False, why=why)
     why = (_activity(moving.values()), f"waiting for {names}")
     return _moves(progressing=True, reconciling=True, stalled=False, why=why)
+
+
+def _at_rest(situation: Situation) -> tuple[Reason, str]:
+    if not situation.held:
+        return Reason.SETTLED, "everything is as the spec wants it"
+    return (
+        Reason.TEMPLATES_HELD,
+        f"everything is as the spec wants it; {', '.join(situation.held)} as an earlier operator "
+        f"rendered it, until the spec changes it or annotation {meta.ANNOTATION_ADOPT} does",
+    )
 
 
 def _held(health: RoleHealth) -> bool:

@@ -38,6 +38,8 @@ class Situation:
 
     absent: tuple[str, ...] = ()
     """Wanted objects that were left out because the cluster lacks their API."""
+    held: tuple[str, ...] = ()
+    """Children that stay as an earlier operator rendered them."""
 
     @property
     def plan(self) -> Plan | None:

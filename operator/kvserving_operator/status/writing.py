@@ -2,9 +2,9 @@
 
 What people and controllers act on is written at once: the first status of a generation, every flip
 of Ready, SpecValid and Stalled, a role that stops being ready, a named failure, an optional API
-that came or went, and the end of the work. Mere progress (counts that climb while engines start) is
-coalesced ever more slowly, because a start may take half an hour and every write wakes every
-watcher.
+that came or went, templates held after an upgrade, and the end of the work. Mere progress (counts
+that climb while engines start) is coalesced ever more slowly, because a start may take half an hour
+and every write wakes every watcher.
 """
 
 from dataclasses import dataclass
@@ -35,6 +35,10 @@ FAILURES = frozenset(
         Reason.READ_FAILED,
         Reason.UNSCHEDULABLE,
     }
+)
+_SELDOM = (
+    (ConditionType.SPEC_VALID, Reason.OPTIONAL_API_ABSENT),
+    (ConditionType.PROGRESSING, Reason.TEMPLATES_HELD),
 )
 _DECISIVE = (ConditionType.READY, ConditionType.SPEC_VALID, ConditionType.STALLED)
 
@@ -73,17 +77,18 @@ def _urgent(stored: KVServingStatus, new: KVServingStatus) -> bool:
         return True
     if _reconciling(stored) and not _reconciling(new):
         return True
-    if _left_out(stored) != _left_out(new):
+    if _seldom(stored) != _seldom(new):
         return True
     return any(_worse(find(stored.conditions, ConditionType(c.type)), c) for c in new.conditions)
 
 
-def _left_out(status: KVServingStatus) -> str:
-    """What a cluster lacks for the spec: it changes when somebody installs an API, hardly ever."""
-    found = find(status.conditions, ConditionType.SPEC_VALID)
-    if found is None or found.reason != Reason.OPTIONAL_API_ABSENT:
-        return ""
-    return found.message
+def _seldom(status: KVServingStatus) -> tuple[str, ...]:
+    """What changes only when somebody installs an API or upgrades the operator."""
+    found = (find(status.conditions, type_) for type_, _ in _SELDOM)
+    return tuple(
+        condition.message if condition and condition.reason == reason else ""
+        for condition, (_, reason) in zip(found, _SELDOM, strict=True)
+    )
 
 
 def _worse(before: Condition | None, after: Condition) -> bool:

@@ -16,6 +16,7 @@ from kvserving_operator.observe.labels import is_ours
 from .harness import Cluster, Kubelet, OperatorProcess, Served, example, wait_for
 
 ALL_CHILDREN = {
+    "configmaps/all-accepted",
     "configmaps/all-lmcache",
     "configmaps/all-valkey",
     "deployments/all-router",

@@ -21,6 +21,15 @@ def versions(cluster: Cluster, name: str) -> dict[str, str]:
     return found | pods
 
 
+def engine_uids(cluster: Cluster, name: str) -> set[str]:
+    """Pods of StatefulSets: the router's may come and go."""
+    return {
+        p["metadata"]["uid"]
+        for p in cluster.list(paths.PODS, name)
+        if p["metadata"]["labels"]["kvserving.io/role"] != "router"
+    }
+
+
 REFUSED = {"spec": {"engine": {"extraArgs": ["--port", "1234"]}}}
 
 
@@ -50,6 +59,32 @@ def test_a_spec_refused_later_touches_nothing_and_its_repair_is_picked_up(served
     cluster.patch(paths.KVSERVINGS, "later", {"spec": {"engine": {"extraArgs": None}}})
     cluster.settled("later")
     assert versions(cluster, "later") == before
+
+
+@pytest.mark.parametrize("kind", ["operator", "server"])
+def test_under_a_refusal_the_last_good_spec_is_repaired(served: Served, kind: str) -> None:
+    cluster, name = served.cluster, f"good-{kind}"
+    cluster.create(example(name))
+    cluster.settled(name)
+    before = engine_uids(cluster, name)
+    bad: dict[str, Any] = REFUSED
+    if kind == "server":
+        odd = {"spec": {"tolerations": [{"key": "a", "operator": "Nonsense"}]}}
+        bad = {"spec": {"decode": {"podTemplate": odd}}}
+    # What else the refused spec asks for is not done by halves.
+    bad = {"spec": {**bad["spec"], "router": {"replicas": 3}}}
+    cluster.patch(paths.KVSERVINGS, name, bad)
+    cluster.wait_condition(name, "SpecValid", "False")
+    cluster.delete(paths.SERVICES, f"{name}-decode")
+    scale = {"spec": {"replicas": 0}}
+    cluster.patch(paths.DEPLOYMENTS, f"{name}-router", scale)
+    wait_for(lambda: cluster.get(paths.SERVICES, f"{name}-decode"), what="the Service made again")
+    wait_for(
+        lambda: cluster.must_get(paths.DEPLOYMENTS, f"{name}-router")["spec"]["replicas"] == 1,
+        what="the router scaled back to what was accepted",
+    )
+    assert engine_uids(cluster, name) == before
+    cluster.delete(paths.KVSERVINGS, name)
 
 
 def test_features_to_come_are_not_available_yet(served: Served) -> None:

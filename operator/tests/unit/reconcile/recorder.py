@@ -43,9 +43,11 @@ class RecordingClient:
         stored["metadata"] |= {"uid": f"uid-{label}", "resourceVersion": str(self._version)}
         return stored | self.stored_differently
 
-    async def delete(self, resource: Resource, namespace: str, name: str, *, uid: str) -> bool:
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, *, uid: str, orphan: bool = False
+    ) -> bool:
         label = f"{resource.kind} {name}"
-        self.writes.append(f"delete {label} {uid}")
+        self.writes.append(f"{'orphan' if orphan else 'delete'} {label} {uid}")
         if label in self.refuse:
             raise self.refuse[label]
         return True

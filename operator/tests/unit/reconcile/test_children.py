@@ -224,3 +224,28 @@ async def test_what_the_server_stores_differently_is_not_written_every_pass() ->
     assert (await children.compare(observed(mutated), [config])).changes == ()
     touched = live(config, resourceVersion="102") | client.stored_differently
     assert len((await children.compare(observed(touched), [config])).changes) == 1
+
+
+async def test_a_frozen_field_is_changed_by_making_the_object_again_around_its_pods() -> None:
+    client = RecordingClient()
+    objects = [live(o) for o in RENDERED]
+    old = next(o for o in objects if label(o) == "StatefulSet x-decode")
+    old["spec"]["podManagementPolicy"] = "OrderedReady"
+    children = subject(client)
+    comparison = await children.compare(observed(*objects), RENDERED)
+    assert (await children.check(comparison)).troubles == ()
+    assert client.dry_runs == ["StatefulSet x-probe"]
+    assert client.bodies["StatefulSet x-probe"]["spec"]["podManagementPolicy"] == "Parallel"
+    applied = await children.write(comparison)
+    assert client.writes == ["orphan StatefulSet x-decode uid-StatefulSet x-decode"]
+    assert applied.troubles == ()
+
+
+async def test_volume_claims_that_are_not_wanted_any_more_are_a_frozen_change() -> None:
+    client = RecordingClient()
+    objects = [live(o) for o in RENDERED]
+    old = next(o for o in objects if label(o) == "StatefulSet x-valkey")
+    old["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}}]
+    old["metadata"]["annotations"]["kvserving.io/render-hash"] = "another"
+    await subject(client).write(await compare(client, *objects))
+    assert client.writes == ["orphan StatefulSet x-valkey uid-StatefulSet x-valkey"]

@@ -1,0 +1,142 @@
+"""From a plan to written children: what is wanted, what forbids it, what is kept up instead."""
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from kvserving_operator.api.conditions import Reason
+from kvserving_operator.kube import paths
+from kvserving_operator.kube.client import ApiClient
+from kvserving_operator.kube.paths import Resource, resource_of
+from kvserving_operator.observe.gather import Observed
+from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
+from kvserving_operator.plan.naming import child_names
+from kvserving_operator.reconcile.acceptance import Wanted, last_good, stored_record, wanted
+from kvserving_operator.reconcile.auth import auth_from
+from kvserving_operator.reconcile.children import Applied, Children, Comparison
+from kvserving_operator.reconcile.rechecks import by_api
+from kvserving_operator.status import Trouble
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A planned object after its children were (or were not) written."""
+
+    observed: Observed
+    applied: Applied
+    pending: tuple[str, ...] = ()
+    """Children that differ from the plan and were left so, because the object is suspended."""
+    absent: tuple[str, ...] = ()
+    """Kinds that the cluster does not know."""
+    held: tuple[str, ...] = ()
+    """Children that stay as an earlier operator rendered them."""
+
+
+class Acting:
+    """Brings the children of KVServings in line with their plans."""
+
+    def __init__(self, client: ApiClient, defaults: Defaults) -> None:
+        self._children = Children(client)
+        self._defaults = defaults
+
+    async def __call__(
+        self,
+        live: Manifest,
+        planned: Plan | Refusal,
+        observed: Observed,
+        served: Collection[Resource],
+    ) -> Outcome:
+        """Write what the plan asks for; under a refusal keep up what was accepted before."""
+        if observed.unreadable:
+            return Outcome(observed=observed, applied=Applied(troubles=_unread(observed)))
+        if isinstance(planned, Refusal):
+            return await self._keep_up(live, observed, served)
+        name = live["metadata"]["name"]
+        auth = auth_from(observed.child(paths.SECRETS, planned.names.auth))
+        record = stored_record(observed, name)
+        children = wanted(live, planned, record, auth, self._defaults)
+        manifests, absent = by_api(children.manifests, served)
+        comparison = await self._children.compare(observed, manifests)
+        if comparison.conflicts:
+            applied = Applied(troubles=comparison.conflicts)
+            return Outcome(observed=observed, applied=applied, absent=absent)
+        if planned.suspended:
+            pending = comparison.labels
+            return Outcome(observed=observed, applied=Applied(), pending=pending, absent=absent)
+        checked = await self._children.check(comparison)
+        if checked.troubles or checked.retry:
+            return await self._refused_by_server(live, observed, served, checked)
+        applied = await self._write(comparison)
+        seen = _updated(observed, applied.written)
+        return Outcome(observed=seen, applied=applied, absent=absent, held=children.held)
+
+    async def _refused_by_server(
+        self,
+        live: Manifest,
+        observed: Observed,
+        served: Collection[Resource],
+        checked: Applied,
+    ) -> Outcome:
+        failed = replace(checked, written=())
+        if not any(t.reason is Reason.REJECTED_BY_SERVER for t in checked.troubles):
+            return Outcome(observed=observed, applied=failed)
+        kept = await self._keep_up(live, observed, served)
+        applied = replace(
+            kept.applied,
+            troubles=failed.troubles + kept.applied.troubles,
+            retry=failed.retry + kept.applied.retry,
+        )
+        return replace(kept, applied=applied)
+
+    async def _keep_up(
+        self, live: Manifest, observed: Observed, served: Collection[Resource]
+    ) -> Outcome:
+        """Repair what was last accepted. Nothing new comes of it: no rollout, no other spec."""
+        nothing = Outcome(observed=observed, applied=Applied())
+        children = self._accepted(live, observed)
+        if children is None or live["spec"].get("suspend"):
+            return nothing
+        manifests, _ = by_api(children.manifests, served)
+        comparison = await self._children.compare(observed, manifests)
+        if comparison.conflicts:
+            return nothing
+        checked = await self._children.check(comparison)
+        if checked.troubles or checked.retry:
+            return nothing
+        applied = await self._write(comparison)
+        return replace(nothing, observed=_updated(observed, applied.written), applied=applied)
+
+    def _accepted(self, live: Manifest, observed: Observed) -> Wanted | None:
+        name = live["metadata"]["name"]
+        auth = auth_from(observed.child(paths.SECRETS, child_names(name).auth))
+        return last_good(live, stored_record(observed, name), auth, self._defaults)
+
+    async def _write(self, comparison: Comparison) -> Applied:
+        applied = await self._children.write(comparison)
+        if applied.written or applied.removed:
+            logger.info("wrote %d children, removed %d", len(applied.written), len(applied.removed))
+        return applied
+
+
+def _unread(observed: Observed) -> tuple[Trouble, ...]:
+    kinds = ", ".join(sorted(resource.plural for resource in observed.unreadable))
+    first = next(iter(observed.unreadable.values()))
+    return (
+        Trouble(
+            reason=Reason.READ_FAILED,
+            message=f"the operator may not read {kinds}: {first}",
+            stalled=True,
+        ),
+    )
+
+
+def _updated(observed: Observed, written: Collection[Manifest]) -> Observed:
+    """What was read, with the objects that were written since in their new state."""
+    children = {kind: list(manifests) for kind, manifests in observed.children.items()}
+    for manifest in written:
+        siblings = children.setdefault(resource_of(manifest), [])
+        name = manifest["metadata"]["name"]
+        siblings[:] = [m for m in siblings if m["metadata"]["name"] != name] + [manifest]
+    return replace(observed, children={kind: tuple(ms) for kind, ms in children.items()})

@@ -1,0 +1,155 @@
+"""What is in force: the spec that was accepted, in the form in which it was accepted."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import pytest
+
+from kvserving_operator.api import meta
+from kvserving_operator.plan.model import AuthMaterial, Defaults, Plan
+from kvserving_operator.reconcile.acceptance import Wanted, last_good, plan_of, wanted
+from kvserving_operator.render.accepted import Record, parse_record
+from tests.unit.api.builders import make
+from tests.unit.stack import AUTH, DEFAULTS, SPLIT, TIER, one
+
+Object = dict[str, Any]
+NEWER = dataclasses.replace(DEFAULTS, agent_image="kvserving/operator:next")
+OTHER_AUTH = dataclasses.replace(AUTH, engine_password="another")
+
+
+def live(**changes: Any) -> Object:
+    obj = make({**SPLIT, **TIER}, name="x")
+    obj["metadata"] |= {"uid": "uid-1", "generation": 1}
+    for dotted, value in changes.items():
+        *parents, last = dotted.split("__")
+        target = obj["spec"]
+        for parent in parents:
+            target = target.setdefault(parent, {})
+        target[last] = value
+    return obj
+
+
+def decide(
+    obj: Object,
+    record: Record | None,
+    *,
+    auth: AuthMaterial = AUTH,
+    defaults: Defaults = DEFAULTS,
+) -> Wanted:
+    plan = plan_of(obj, obj["spec"], defaults)
+    assert isinstance(plan, Plan)
+    return wanted(obj, plan, record, auth, defaults)
+
+
+def recorded(obj: Object, *, defaults: Defaults = DEFAULTS) -> tuple[Wanted, Record]:
+    first = decide(obj, None, defaults=defaults)
+    record = parse_record(dict(first.manifests[0]))
+    assert record is not None
+    return first, record
+
+
+def agent(children: Wanted, name: str) -> str:
+    pod = one(children.manifests, "StatefulSet", name)["spec"]["template"]["spec"]
+    return str(next(c["image"] for c in pod["initContainers"] if c["name"] == "agent"))
+
+
+def test_the_record_comes_first_and_says_what_was_rendered() -> None:
+    first, record = recorded(live())
+    assert first.manifests[0]["metadata"]["name"] == "x-accepted"
+    assert record.spec == live()["spec"]
+    assert set(record.parts) == {
+        "ConfigMap x-lmcache",
+        "ConfigMap x-valkey",
+        "StatefulSet x-decode",
+        "StatefulSet x-prefill",
+        "StatefulSet x-valkey",
+    }
+    assert first.held == ()
+
+
+def test_the_record_holds_no_secret() -> None:
+    first, _ = recorded(live())
+    text = first.manifests[0]["data"]["accepted.json"]
+    for secret in dataclasses.astuple(AUTH):
+        assert secret not in text
+
+
+def test_nothing_changes_while_nothing_changes() -> None:
+    first, record = recorded(live())
+    assert decide(live(), record) == first
+
+
+def test_an_upgraded_operator_leaves_engines_and_tier_as_they_are() -> None:
+    first, record = recorded(live())
+    later = decide(live(), record, defaults=NEWER)
+    assert later.manifests == first.manifests
+    assert later.held == ("StatefulSet x-decode", "StatefulSet x-prefill")
+
+
+def test_a_change_of_the_spec_takes_the_new_form_where_it_touches() -> None:
+    _, record = recorded(live())
+    changed = live(decode__extraArgs=["--max-num-seqs=7"])
+    later = decide(changed, record, defaults=NEWER)
+    assert agent(later, "x-decode") == NEWER.agent_image
+    assert agent(later, "x-prefill") == DEFAULTS.agent_image
+    assert later.held == ("StatefulSet x-prefill",)
+
+
+def test_the_new_form_stays_once_it_was_taken() -> None:
+    _, record = recorded(live())
+    changed = live(decode__extraArgs=["--max-num-seqs=7"])
+    later = decide(changed, record, defaults=NEWER)
+    again = parse_record(dict(later.manifests[0]))
+    assert decide(changed, again, defaults=NEWER).manifests == later.manifests
+
+
+def test_scaling_does_not_pull_in_the_new_template() -> None:
+    """A replica count is part of the object; whoever scales right after an upgrade restarts it."""
+    _, record = recorded(live())
+    later = decide(live(decode__replicas=3), record, defaults=NEWER)
+    assert agent(later, "x-decode") == DEFAULTS.agent_image
+    decode = one(later.manifests, "StatefulSet", "x-decode")
+    assert decode["spec"]["replicas"] == 3
+
+
+def test_the_annotation_lets_the_new_form_in() -> None:
+    _, record = recorded(live())
+    asked = live()
+    asked["metadata"]["annotations"] = {meta.ANNOTATION_ADOPT: "1"}
+    later = decide(asked, record, defaults=NEWER)
+    assert agent(later, "x-prefill") == agent(later, "x-decode") == NEWER.agent_image
+    again = parse_record(dict(later.manifests[0]))
+    assert decide(asked, again, defaults=NEWER) == later
+
+
+def test_other_secrets_reach_their_readers() -> None:
+    _, record = recorded(live())
+    plain = decide(live(), record, auth=OTHER_AUTH)
+    assert plain.held == ()
+    assert plain.manifests != decide(live(), record).manifests
+
+
+def test_a_refused_spec_keeps_up_the_accepted_one() -> None:
+    first, record = recorded(live())
+    refused = live(engine__extraArgs=["--port", "1"])
+    kept = last_good(refused, record, AUTH, DEFAULTS)
+    assert kept == first
+    assert last_good(refused, record, AUTH, NEWER) is not None
+
+
+def test_without_a_record_nothing_is_guessed() -> None:
+    assert last_good(live(engine__extraArgs=["--port", "1"]), None, AUTH, DEFAULTS) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "null", '{"spec": 1}', '{"spec": {}, "auth": "", "adopt": "", "parts": [1]}'],
+)
+def test_a_spoilt_record_is_no_record(content: str) -> None:
+    first, _ = recorded(live())
+    spoilt = copy.deepcopy(dict(first.manifests[0]))
+    spoilt["data"] = {"accepted.json": content}
+    assert parse_record(spoilt) is None
