@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.25
 _REPORT_SECONDS: Final = 1.0
+_START_SECONDS: Final = 0.05
+"""The scheduler loads nothing before every rank has reported, so the first report comes at once."""
 
 
 class Desk:
@@ -62,10 +64,13 @@ class Desk:
         due = 0.0
         while not self._closing.is_set():
             try:
-                if time.monotonic() >= due:
+                wait = _POLL_SECONDS
+                if not self._engine.post_inited:
+                    wait = _START_SECONDS
+                elif time.monotonic() >= due:
                     self._report()
                     due = time.monotonic() + _REPORT_SECONDS
-                if self._down.poll(_POLL_SECONDS * 1000):
+                if self._down.poll(wait * 1000):
                     self._handle(messages.unpack(self._down.recv()))
             except zmq.ZMQError:
                 return
@@ -126,18 +131,16 @@ class Desk:
         self._send(messages.Answer(self._rank, name, serial, tokens, here))
 
     def _report(self) -> None:
-        closed, instances, broken = "Starting", 0, 0
-        counts: dict[str, float] = {}
-        if self._engine.post_inited:
-            parts = self._engine.parts
-            closed = parts.closed
-            if closed is None and not self._engine.is_healthy():
-                closed = "Unhealthy"
-            counts = dict(parts.counts())
-            if parts.tier is not None:
-                instances, broken = len(parts.tier.instances), parts.tier.open_breakers
-            self._exporter.update(counts, parts.tier)
-            self._engine.follow()
+        parts = self._engine.parts
+        closed = parts.closed
+        if closed is None and not self._engine.is_healthy():
+            closed = "Unhealthy"
+        counts = dict(parts.counts())
+        instances, broken = 0, 0
+        if parts.tier is not None:
+            instances, broken = len(parts.tier.instances), parts.tier.open_breakers
+        self._exporter.update(counts, parts.tier)
+        self._engine.follow()
         self._send(messages.Report(self._rank, closed, instances, broken, counts))
 
     def _send(self, message: messages.Message) -> None:

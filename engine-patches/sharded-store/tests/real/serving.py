@@ -85,6 +85,22 @@ def lmcache_file(path: Path, url: str | None, chunk: int = 64, **extra: Any) -> 
     return path
 
 
+def installed(folder: Path) -> dict[str, str]:
+    """An environment in which vLLM finds this package's plugin, whether it is installed or not."""
+    package = Path(__file__).parents[2]
+    info = folder / "kvserving_sharded_store-0.1.0.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: kvserving-sharded-store\nVersion: 0.1.0\n"
+    )
+    (info / "entry_points.txt").write_text(
+        "[vllm.general_plugins]\n"
+        "kvserving_sharded_store = kvserving_sharded_store.plugin:activate\n"
+    )
+    before = os.environ.get("PYTHONPATH", "")
+    return {"PYTHONPATH": f"{folder}:{package}" + (f":{before}" if before else "")}
+
+
 @dataclass
 class Answer:
     """What a server said.
@@ -279,7 +295,8 @@ class Vllm:
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with contextlib.suppress(OSError, ProcessLookupError):
-                    if os.getsid(int(entry.name)) == self._process.pid:
+                    state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+                    if os.getsid(int(entry.name)) == self._process.pid and state != "Z":
                         found.add(int(entry.name))
         return found
 

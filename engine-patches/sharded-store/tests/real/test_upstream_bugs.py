@@ -54,10 +54,10 @@ def test_a_key_that_is_gone_is_a_miss_and_not_a_lost_thread(
     started: Engine, servers: list[Server], install: bool
 ) -> None:
     for number in (0, 1, 3):
-        servers[0].ask(b"SET", b"k%d" % number, b"x" * 64)
+        servers[0].ask(b"SET", b"k%d" % number, b"x" * 4096)
     keys = [f"k{number}" for number in range(4)]
     call = "our_get" if install else "stock_get"
-    came = started.one(0, "run", call, "127.0.0.1", servers[0].port, keys, 64)
+    came = started.one(0, "run", call, "127.0.0.1", servers[0].port, keys, 4096)
     assert came == (["DONE", "DONE", "ABSENT", "DONE"] if install else True)
 
 

@@ -19,6 +19,7 @@ from .servers import Server, free_port
 from .serving import (
     Vllm,
     control,
+    installed,
     lmcache_file,
     prompt,
     serving,
@@ -79,6 +80,7 @@ def make(tmp_path: Path, tier: list[Server]) -> Make:
             *flags,
             transfer=config,
             lmcache=file,
+            env=installed(tmp_path / "site"),
         )
 
     return vllm
