@@ -50,7 +50,12 @@ class _Loader(yaml.SafeLoader):
             if text in seen and text != "<<":
                 _fail(f"line {key.start_mark.line + 1}: the key {text!r} is given twice")
             seen.add(text)
-        return super().construct_mapping(node, deep)
+        self.flatten_mapping(node)
+        # As text from the start: to Python the keys 1 and true are the same one.
+        return {
+            _key(self.construct_object(key, deep=True)): self.construct_object(value, deep)
+            for key, value in node.value
+        }
 
 
 def _construct_boolean(_: yaml.SafeLoader, node: yaml.ScalarNode) -> bool:
@@ -141,7 +146,7 @@ def _plain(document: Any) -> Any:
         if depth > MAX_DEPTH:
             _fail(_TOO_DEEP)
         if isinstance(value, Mapping):
-            return {_key(key): copy(item, depth + 1) for key, item in value.items()}
+            return {_scalar(key): copy(item, depth + 1) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [copy(item, depth + 1) for item in value]
         return _scalar(value)
@@ -154,7 +159,7 @@ def _key(key: Any) -> str:
     if isinstance(key, bool):
         return "true" if key else "false"
     if isinstance(key, str | int):
-        return str(_scalar(str(key)))
+        return str(key)
     _fail(f"a key is {type(key).__name__} and not text")
 
 
@@ -163,9 +168,8 @@ def _scalar(value: Any) -> Any:
         _fail("holds a number that JSON does not have")
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
-    if isinstance(value, str):
-        # Half of a surrogate pair, possible through an escape, is what no encoder would take.
-        return _SURROGATE.sub("\ufffd", value)
-    if value is None or isinstance(value, bool | int | float):
+    if isinstance(value, str) and _SURROGATE.search(value):
+        _fail("holds half of a surrogate pair, which is no text")
+    if value is None or isinstance(value, bool | int | float | str):
         return value
     _fail(f"holds a {type(value).__name__}, which JSON does not have")

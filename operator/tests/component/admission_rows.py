@@ -105,4 +105,48 @@ LEGAL_UPDATES: dict[str, dict[str, Any]] = {
     "suspend": {"suspend": True},
     "type written as it is": {"engine.type": "VLLM"},
     "no tier any more": {"kvCache": ABSENT},
+    "image and version": {"engine.image": "engine:2", "engine.version": "0.34.0"},
+    "speculation": {"engine.extraArgs": ["--speculative-config", '{"method": "mtp"}']},
+    "features": {"engine.features": ["RankedRemote", "ShardedStore", "AsyncLoading"]},
+    "a larger tier": {"kvCache.remote.memoryPerInstance": "2Gi"},
+    "more instances": {"kvCache.remote.instancesPerRank": 2},
+    "no router": {"router.type": "None"},
+    "no policies": {"networkPolicy.mode": "Disabled"},
+    "somebody else scales": {"autoscaling": APPLY},
+    "nothing": {},
+}
+
+# what is changed in a legal object that has PCP and a tier, the field, a part of the remedy
+ILLEGAL_UPDATES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "the engine": ({"engine.type": "SGLang"}, "spec.engine.type", "create a new KVServing"),
+    "attention under PCP": ({"model.attention": "GQA"}, "spec.model.attention", "set it to MLA"),
+    "the promise that the tier rests on": (
+        {"engine.features": ABSENT},
+        "spec.engine.features",
+        "use an image that has it",
+    ),
+    "the tier's memory": (
+        {"kvCache.remote.memoryPerInstance": ABSENT},
+        "spec.kvCache.remote.memoryPerInstance",
+        "set the memory",
+    ),
+    "staging": (
+        {"kvCache.local.sizePerReplica": "0"},
+        "spec.kvCache.local.sizePerReplica",
+        "leave it out",
+    ),
+    "an old version": ({"engine.version": "0.30.0"}, "spec.engine.version", "newer image"),
+    "replicas that are somebody's": (
+        {"autoscaling": APPLY, "decode.replicas": 3},
+        "spec.decode.replicas",
+        "remove it",
+    ),
+    "limits of a role that is gone": (
+        {"prefill": ABSENT, "autoscaling": APPLY | {"prefill": {"maxReplicas": 2}}},
+        "spec.autoscaling.prefill",
+        "add spec.prefill",
+    ),
+    "no model": ({"model.name": ABSENT}, "spec.model.name", "Required value"),
+    "no time to start": ({"decode.startupTimeout": "0s"}, "startupTimeout", "raise it"),
+    "a negative duration": ({"decode.drain.timeout": "-1s"}, "drain.timeout", "should match"),
 }

@@ -112,6 +112,14 @@ class Server:
         raise AssertionError("the CRD is not served")
 
 
+def kvserving_in(path: Path) -> Object:
+    """The KVServing in a file of the examples, whatever stands beside it, for any namespace."""
+    documents = yaml.safe_load_all(path.read_text())
+    obj: Object = next(d for d in documents if d and d["kind"] == "KVServing")
+    obj["metadata"].pop("namespace", None)
+    return obj
+
+
 def objects(namespace: str) -> str:
     """Path of the KVServings of a namespace."""
     return f"{GROUP}/namespaces/{namespace}/kvservings"

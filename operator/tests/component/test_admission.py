@@ -4,18 +4,26 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from cluster.controlplane import ControlPlane
 from kvserving_operator.api.crdgen import root_schema
 from kvserving_operator.api.v1alpha1 import KVServing
-from tests.component.admission_rows import ACCEPTED, LEGAL_UPDATES, MANAGED, PCP, RANKED, SGLANG
-from tests.component.apiserver import ROOT, Object, Server
+from tests.component.admission_rows import (
+    ACCEPTED,
+    ILLEGAL_UPDATES,
+    LEGAL_UPDATES,
+    MANAGED,
+    PCP,
+    RANKED,
+    SGLANG,
+)
+from tests.component.apiserver import ROOT, Object, Server, kvserving_in, objects
 from tests.component.refused_data_path import DATA_PATH
 from tests.component.refused_operation import OPERATION
-from tests.unit.api.builders import make, put
+from tests.unit.api.builders import ABSENT, make, put
 
 REFUSED = DATA_PATH | OPERATION
+BEFORE = PCP | RANKED | MANAGED | {"kvCache.local.sizePerReplica": "1Gi"}
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
 
@@ -73,9 +81,7 @@ def test_accepted(server: Server, home: str, row: str) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_are_accepted(server: Server, home: str, path: Any) -> None:
-    obj = yaml.safe_load(path.read_text())
-    obj["metadata"].pop("namespace", None)
-    answer = server.create(home, obj)
+    answer = server.create(home, kvserving_in(path))
     assert answer.status == 201, answer.message
     assert_defaults_agree(answer.body)
 
@@ -110,39 +116,51 @@ def test_names_accepted(server: Server, home: str, name: str) -> None:
     assert server.create(home, make(name=name)).status == 201
 
 
-@pytest.mark.parametrize("row", LEGAL_UPDATES)
-def test_legal_updates(server: Server, namespace: str, row: str) -> None:
-    before = PCP | RANKED | MANAGED | {"kvCache.local.sizePerReplica": "1Gi"}
-    live = server.create(namespace, make(before), dry_run=False)
+@pytest.fixture(scope="module")
+def stored(server: Server) -> Iterator[Object]:
+    """An object with PCP and a tier, for dry runs of changes."""
+    live = server.create("default", make(BEFORE, name="stored"), dry_run=False)
     assert live.status == 201, live.message
-    changed = make(before)
-    for path, value in LEGAL_UPDATES[row].items():
-        put(changed["spec"], path, value)
-    changed["metadata"]["resourceVersion"] = live.body["metadata"]["resourceVersion"]
-    answer = update(server, namespace, changed)
+    yield live.body
+    server.send("DELETE", f"{objects('default')}/stored")
+
+
+@pytest.mark.parametrize("row", LEGAL_UPDATES)
+def test_legal_updates(server: Server, stored: Object, row: str) -> None:
+    answer = update(server, stored, LEGAL_UPDATES[row])
     assert answer.ok, answer.message
 
 
-def test_the_engine_type_cannot_be_changed(server: Server, namespace: str) -> None:
-    live = server.create(namespace, make(SGLANG), dry_run=False)
+@pytest.mark.parametrize("row", ILLEGAL_UPDATES)
+def test_illegal_updates(server: Server, stored: Object, row: str) -> None:
+    changes, field, remedy = ILLEGAL_UPDATES[row]
+    answer = update(server, stored, changes)
+    assert answer.status == 422, answer
+    assert field in answer.message
+    assert remedy in answer.message
+
+
+@pytest.mark.parametrize(("before", "after"), [("SGLang", "VLLM"), ("VLLM", "SGLang")])
+def test_the_engine_type_cannot_be_changed(
+    server: Server, namespace: str, before: str, after: str
+) -> None:
+    """Not by leaving it out either, which gives the default."""
+    changes = SGLANG | {"engine.type": before}
+    live = server.create(namespace, make(changes), dry_run=False)
     assert live.ok, live.message
-    changed = make({"engine.type": "VLLM", "router.type": "SMG"})
-    changed["metadata"]["resourceVersion"] = live.body["metadata"]["resourceVersion"]
-    answer = update(server, namespace, changed)
-    assert answer.status == 422
-    assert "spec.engine.type" in answer.message
-    assert "create a new KVServing" in answer.message
+    for value in (after, ABSENT) if after == "VLLM" else (after,):
+        changed = make(changes | {"engine.type": value})
+        changed["metadata"]["resourceVersion"] = live.body["metadata"]["resourceVersion"]
+        answer = server.send("PUT", f"{objects(namespace)}/x", changed)
+        assert answer.status == 422
+        assert "spec.engine.type" in answer.message
+        assert "create a new KVServing" in answer.message
 
 
-def test_an_update_that_breaks_a_rule_is_refused(server: Server, namespace: str) -> None:
-    live = server.create(namespace, make(), dry_run=False)
-    changed = make({"decode.startupTimeout": "0s"})
-    changed["metadata"]["resourceVersion"] = live.body["metadata"]["resourceVersion"]
-    answer = update(server, namespace, changed)
-    assert answer.status == 422
-    assert "startupTimeout" in answer.message
-
-
-def update(server: Server, namespace: str, obj: Object) -> Any:
-    path = f"/apis/kvserving.io/v1alpha1/namespaces/{namespace}/kvservings/x"
-    return server.send("PUT", path, obj)
+def update(server: Server, stored: Object, changes: dict[str, Any]) -> Any:
+    """A dry run of the object with changes."""
+    changed = make(BEFORE, name="stored")
+    for path, value in changes.items():
+        put(changed["spec"], path, value)
+    changed["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
+    return server.send("PUT", f"{objects('default')}/stored", changed, dryRun="All")

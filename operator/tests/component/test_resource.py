@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from cluster.controlplane import ControlPlane
-from tests.component.apiserver import ROOT, Object, Server, objects
+from tests.component.apiserver import ROOT, Object, Server, kvserving_in, objects
 from tests.unit.api.builders import make
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
@@ -33,12 +33,6 @@ def kubectl(control_plane: ControlPlane, server: Server, namespace: str) -> Kube
         return done.stdout
 
     return run
-
-
-def example(path: Any) -> Object:
-    obj: Object = yaml.safe_load(path.read_text())
-    obj["metadata"].pop("namespace", None)
-    return obj
 
 
 STATUS: Object = {
@@ -75,7 +69,7 @@ def test_applying_the_same_manifest_again_changes_nothing(
     server: Server, namespace: str, path: Any
 ) -> None:
     """GitOps: two managers and a status writer in between see no drift."""
-    manifest = example(path)
+    manifest = kvserving_in(path)
     first = server.apply(namespace, deepcopy(manifest), manager="argocd-controller")
     assert first.ok, first.message
     again = server.apply(namespace, deepcopy(manifest), manager="argocd-controller")

@@ -44,11 +44,15 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("=", "="),
         ("16Gi", "16Gi"),
         ("[a, {b: c}]", ["a", {"b": "c"}]),
-        ('"\\ud800x"', "\ufffdx"),
     ],
 )
 def test_scalars_are_read_as_kubectl_reads_them(text: str, value: Any) -> None:
     assert list(documents(f"k: {text}\n")) == [{"k": value}]
+
+
+def test_keys_of_other_types_become_text() -> None:
+    assert list(documents("{1: a, true: b, y: c}")) == [{"1": "a", "true": "c"}]
+    assert list(documents("1: a\ntrue: b")) == [{"1": "a", "true": "b"}]
 
 
 def test_several_documents_and_json() -> None:
@@ -75,7 +79,9 @@ def test_aliases_and_merge_keys_are_unfolded() -> None:
         ("a:\n\t- b", "line 2"),
         ("a: !!python/object/apply:os.system [id]", "could not determine a constructor"),
         ("a: !!binary aGk=", "which JSON does not have"),
-        ("? [a, b]\n: c", "unhashable"),
+        ("? [a, b]\n: c", "a key is list and not text"),
+        ('a: "\\ud800x"', "half of a surrogate pair"),
+        ('{"a": "\\ud800x"}', "half of a surrogate pair"),
         ("a: .inf", "a number that JSON does not have"),
         ('{"a": NaN}', "NaN is no number"),
         ("a: *nowhere", "undefined alias"),
