@@ -5,7 +5,7 @@ Everything is a read or a dry run, with the rights of the user, not with those o
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -17,10 +17,14 @@ from kvserving_operator.cli.errors import ClusterError
 from kvserving_operator.kube import errors, paths
 from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.credentials import Credentials, CredentialsError
+from kvserving_operator.kube.discovery import Discovery
 from kvserving_operator.kube.paths import Key
-from kvserving_operator.plan import AuthMaterial, Manifest
+from kvserving_operator.plan import AuthMaterial, Defaults, Manifest, Plan
 from kvserving_operator.plan.naming import child_names
+from kvserving_operator.reconcile.acceptance import wanted
 from kvserving_operator.reconcile.auth import auth_from
+from kvserving_operator.reconcile.rechecks import by_api
+from kvserving_operator.render.accepted import parse_record
 
 USER_AGENT: Final = "kvserving"
 _OPERATOR: Final = f"{meta.LABEL_NAME}=kvserving-operator"
@@ -94,17 +98,39 @@ def settings_of(deployment: Manifest) -> dict[str, str]:
     return variables | {defaults.OPERATOR_NAMESPACE: deployment["metadata"]["namespace"]}
 
 
-async def identities(
-    options: argparse.Namespace, keys: tuple[Key, ...]
-) -> dict[Key, tuple[str, AuthMaterial]]:
-    """Uid and passwords of the objects among ``keys`` that exist."""
-    found: dict[Key, tuple[str, AuthMaterial]] = {}
+async def in_force(
+    options: argparse.Namespace, asked_for: Sequence[tuple[Manifest, Plan]], known: Defaults
+) -> dict[Key, tuple[Manifest, ...]]:
+    """The children of manifests and their plans, each in the form that it would have there.
+
+    Objects that exist keep their uid and their passwords, and their engines the form in which an
+    earlier operator started them. Kinds that the cluster does not know are left out.
+    """
+    found: dict[Key, tuple[Manifest, ...]] = {}
     async with connected(options) as client:
-        for key in keys:
+        served = await Discovery(client).served()
+        for stored, plan in asked_for:
+            key = Key(plan.namespace, plan.name)
             live = await client.get(paths.KVSERVINGS, *key)
-            if live is not None:
-                found[key] = (live["metadata"]["uid"], await passwords(client, key))
+            if live is None:
+                continue
+            name = plan.names.accepted
+            record = parse_record(await client.get(paths.CONFIGMAPS, key.namespace, name))
+            auth = await passwords(client, key)
+            children = wanted(_changed(live, stored), plan, record, auth, known)
+            manifests, _ = by_api(children.manifests, served)
+            found[key] = tuple(m for m in manifests if m["metadata"]["name"] != name)
     return found
+
+
+def _changed(live: Manifest, stored: Manifest) -> Manifest:
+    """The live object as it would be with what the file says."""
+    annotations = {
+        **(live["metadata"].get("annotations") or {}),
+        **(stored["metadata"].get("annotations") or {}),
+    }
+    metadata = {**live["metadata"], "annotations": annotations}
+    return {**live, "metadata": metadata, "spec": stored["spec"]}
 
 
 async def passwords(client: ApiClient, key: Key) -> AuthMaterial:

@@ -11,12 +11,15 @@ from kvserving_operator.cli.check import plan_of
 from kvserving_operator.cli.cluster import connected, passwords
 from kvserving_operator.kube import errors, paths
 from kvserving_operator.kube.client import ApiClient
+from kvserving_operator.kube.discovery import Discovery
 from kvserving_operator.kube.paths import Key
 from kvserving_operator.kube.transport import Request
 from kvserving_operator.observe.gather import gather
 from kvserving_operator.plan import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.reconcile.acceptance import stored_record, wanted
 from kvserving_operator.reconcile.children import Children
+from kvserving_operator.reconcile.frozen import frozen_changes, probe
+from kvserving_operator.reconcile.rechecks import by_api
 
 _MANAGER = "kvserving-cli"
 
@@ -116,14 +119,20 @@ async def _compare_children(
     client: ApiClient, stored: Manifest, planned: Plan, known: Defaults, outcome: Outcome
 ) -> None:
     key, uid = Key(planned.namespace, planned.name), stored["metadata"]["uid"]
-    observed = await gather(client, key, uid)
+    served = await Discovery(client).served()
+    observed = await gather(client, key, uid, optional=sorted(served, key=str))
     for resource, error in observed.unreadable.items():
         outcome.failures.append(f"{resource} cannot be read: {error}")
     if observed.unreadable:
         return
     record = stored_record(observed, key.name)
     children = wanted(stored, planned, record, await passwords(client, key), known)
-    comparison = await Children(client).compare(observed, children.manifests)
+    manifests, absent = by_api(children.manifests, served)
+    outcome.remarks += [
+        f"{key.namespace}/{key.name}: {kind} is left out, because the cluster lacks its API"
+        for kind in absent
+    ]
+    comparison = await Children(client).compare(observed, manifests)
     outcome.failures += [trouble.message for trouble in comparison.conflicts]
     for item in comparison.changes:
         if item.rendered["metadata"]["name"] == planned.names.accepted:
@@ -141,6 +150,10 @@ async def _applied(client: ApiClient, rendered: Manifest, live: Manifest | None)
     if live is None:
         return await client.apply(rendered, force=False, dry_run=True)
     metadata = rendered["metadata"] | {"uid": live["metadata"]["uid"]}
+    if frozen_changes(rendered, live):
+        # It would be made again around its pods; under its own name the server cannot be asked.
+        stored = await client.apply(probe(rendered), force=False, dry_run=True)
+        return {**stored, "metadata": {**stored["metadata"], "name": metadata["name"]}}
     return await client.apply({**rendered, "metadata": metadata}, dry_run=True)
 
 

@@ -15,7 +15,7 @@ from kvserving_operator.cli.inputs import Result, add_sources, results
 from kvserving_operator.cli.output import note
 from kvserving_operator.cli.report import lines
 from kvserving_operator.kube.paths import Key
-from kvserving_operator.plan import AuthMaterial, Manifest, OwnerReference, Plan
+from kvserving_operator.plan import AuthMaterial, Defaults, Manifest, OwnerReference, Plan
 from kvserving_operator.render import render
 
 NAME: Final = "render"
@@ -27,7 +27,8 @@ and by its own code. Nothing is printed when one of them has a fault.
 Without a cluster three things cannot be known and are stood for: the uid of the owner, the
 passwords (the Secret comes without data), and so the hashes over them. With --from-cluster the
 installed operator is asked for its images and settings, and objects that exist for their uid and
-passwords. Passwords are never printed.
+passwords, and for the form in which an earlier operator started their engines, which they keep
+until a change of the spec touches it. Passwords are never printed.
 """
 EXAMPLES: Final = """\
 examples:
@@ -73,31 +74,31 @@ def run(options: argparse.Namespace) -> int:
     if (options.output == "dir") != (options.output_dir is not None):
         raise UsageError("-o dir and --output-dir DIR go together")
     installed = _installed(options) if options.from_cluster else {}
-    checked = results(options, defaults.resolve(options, installed), options.namespace or "default")
+    known = defaults.resolve(options, installed)
+    checked = results(options, known, options.namespace or "default")
     faulty = [result for result in checked if result.findings or _nameless(result)]
     if faulty:
         for line in lines(faulty, sys.stderr):
             sys.stderr.write(f"{line}\n")
         return 1
-    plans = [result.plan for result in checked if result.plan is not None]
-    known = _identities(options, plans) if options.from_cluster else {}
-    for plan in plans:
+    planned = [(dict(r.stored), r.plan) for r in checked if r.plan is not None]
+    there = _in_force(options, planned, known) if options.from_cluster else {}
+    objects: dict[Key, tuple[Manifest, ...]] = {}
+    for _, plan in planned:
+        key = Key(plan.namespace, plan.name)
+        objects[key] = tuple(_shown(m) for m in there.get(key) or rendered(plan))
         if plan.suspended:
-            note(f"{plan.namespace}/{plan.name}: is suspended; the operator changes nothing now")
-    _write(options, {key(plan): rendered(plan, known) for plan in plans})
+            note(f"{key.namespace}/{key.name}: is suspended; the operator changes nothing now")
+    _write(options, objects)
     return 0
 
 
-def key(plan: Plan) -> Key:
-    """Namespace and name of the object of a plan."""
-    return Key(plan.namespace, plan.name)
-
-
-def rendered(plan: Plan, known: Mapping[Key, tuple[str, AuthMaterial]]) -> tuple[Manifest, ...]:
-    """The objects of a plan as they may be shown."""
-    uid, auth = known.get(key(plan), (UNKNOWN_UID, UNKNOWN_AUTH))
-    owner = OwnerReference(api_version=meta.API_VERSION, kind=meta.KIND, name=plan.name, uid=uid)
-    return tuple(_shown(manifest) for manifest in render(plan, auth, owner))
+def rendered(plan: Plan) -> tuple[Manifest, ...]:
+    """The objects of a plan, as far as they are known without a cluster."""
+    owner = OwnerReference(
+        api_version=meta.API_VERSION, kind=meta.KIND, name=plan.name, uid=UNKNOWN_UID
+    )
+    return render(plan, UNKNOWN_AUTH, owner)
 
 
 def _shown(manifest: Manifest) -> Manifest:
@@ -135,9 +136,9 @@ def _installed(options: argparse.Namespace) -> Mapping[str, str]:
     return cluster.asked(cluster.installed(options))
 
 
-def _identities(
-    options: argparse.Namespace, plans: Sequence[Plan]
-) -> Mapping[Key, tuple[str, AuthMaterial]]:
+def _in_force(
+    options: argparse.Namespace, planned: Sequence[tuple[Manifest, Plan]], known: Defaults
+) -> Mapping[Key, tuple[Manifest, ...]]:
     from kvserving_operator.cli import cluster  # noqa: PLC0415 - see _installed
 
-    return cluster.asked(cluster.identities(options, tuple(key(plan) for plan in plans)))
+    return cluster.asked(cluster.in_force(options, planned, known))
