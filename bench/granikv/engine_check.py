@@ -26,6 +26,18 @@ TIE = 0.1
 TOKENS = 32
 
 
+class Rows(dict[str, Any]):
+    """One server's stages; each goes to the file at once, so that a timeout keeps what was seen."""
+
+    def __init__(self, out: Path, report: dict[str, Any]) -> None:
+        super().__init__()
+        self._out, self._report = out, report
+
+    def __setitem__(self, stage: str, seen: Any) -> None:
+        super().__setitem__(stage, seen)
+        self._out.write_text(json.dumps(self._report, indent=1) + "\n")
+
+
 def body(ids: Sequence[int], output: int = TOKENS, rid: str | None = None) -> bytes:
     """A greedy request with the gap of the best two logits at each token."""
     sampling = {"max_new_tokens": output, "temperature": 0, "ignore_eos": True}
@@ -132,9 +144,8 @@ def abort(server: Server, prompts: Sequence[Sequence[int]]) -> int:
     return sum(not thread.is_alive() for thread in threads)
 
 
-def check(server: Server, stock: Server, port: int) -> dict[str, Any]:
-    """Every stage on one of our servers."""
-    found: dict[str, Any] = {}
+def check(server: Server, stock: Server, port: int, found: dict[str, Any]) -> None:
+    """Every stage on one of our servers, into `found` as it goes."""
     prompts = prompts_of(5)
     want = {name: together(stock, part) for name, part in prompts.items()}
     for name, part in prompts.items():
@@ -151,7 +162,6 @@ def check(server: Server, stock: Server, port: int) -> dict[str, Any]:
     found["counters"] = counters(server, port)
     server.post("/flush_cache")
     found["after a flush"] = compare(want["shared"], together(server, prompts["shared"]))
-    return found
 
 
 def counters(server: Server, port: int) -> dict[str, float]:
@@ -205,9 +215,14 @@ def main() -> int:
     for server, port in zip(servers[1:], ports, strict=True):
         if server in up and servers[0] in up:
             try:
-                report[server.name] = check(server, servers[0], port)
+                check(
+                    server,
+                    servers[0],
+                    port,
+                    report.setdefault(server.name, Rows(given.out, report)),
+                )
             except Exception as error:  # noqa: BLE001  the log tells more
-                report[server.name] = {"error": repr(error)}
+                report[server.name]["error"] = repr(error)
             report[server.name]["alive"] = server.alive()
     for server in servers:
         server.stop(2)
