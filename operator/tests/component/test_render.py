@@ -9,6 +9,7 @@ import yaml
 from cluster.controlplane import ControlPlane
 from kvserving_operator.api import meta
 from kvserving_operator.api.v1alpha1 import KVServing
+from kvserving_operator.kube.diff import differences
 from kvserving_operator.kube.paths import resource_of
 from kvserving_operator.plan import Manifest
 from kvserving_operator.render import render
@@ -44,7 +45,9 @@ def orphans(case: str, namespace: str) -> Iterator[Manifest]:
 
 
 @pytest.mark.parametrize("case", golden.CASES)
-def test_the_server_accepts_every_object(server: Server, namespace: str, case: str):
+def test_the_server_accepts_every_object_and_its_defaults_are_no_difference(
+    server: Server, namespace: str, case: str
+):
     for manifest in children(case, namespace):
         resource = resource_of(manifest)
         answer = server.send(
@@ -56,7 +59,9 @@ def test_the_server_accepts_every_object(server: Server, namespace: str, case: s
             fieldValidation="Strict",
             dryRun="All",
         )
-        assert answer.ok, f"{manifest['kind']} {manifest['metadata']['name']}: {answer.message}"
+        label = f"{manifest['kind']} {manifest['metadata']['name']}"
+        assert answer.ok, f"{label}: {answer.message}"
+        assert not list(differences(manifest, answer.body)), label
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
