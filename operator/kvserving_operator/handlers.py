@@ -195,7 +195,7 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings.networking.request_timeout = 30.0
     settings.networking.connect_timeout = 5.0
     settings.networking.error_backoffs = EndlessBackoff()
-    settings.networking.trust_env = True
+    settings.networking.trust_env = False  # kube.credentials has settled the proxy
     settings.execution.max_workers = 4
     settings.persistence.finalizer = f"{meta.GROUP}/finalizer"
     for resource in paths.WATCHED:
@@ -218,5 +218,5 @@ async def _connection(credentials: Credentials) -> kopf.ConnectionInfo:
         certificate_path=configuration.cert_file,
         private_key_path=configuration.key_file,
         proxy_url=configuration.proxy,
-        trust_env=True,
+        trust_env=False,
     )

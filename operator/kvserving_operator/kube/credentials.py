@@ -6,6 +6,8 @@ the process never has two opinions about its own identity.
 """
 
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import (
@@ -49,6 +51,23 @@ class Credentials:
 
 
 async def _load(kubeconfig: str | None, context: str | None) -> Configuration:
+    configuration = await _read(kubeconfig, context)
+    _ask_environment_once(configuration)
+    return configuration
+
+
+def _ask_environment_once(configuration: Configuration) -> None:
+    """Settle the proxy now: aiohttp would ask the environment, and ~/.netrc, at every request.
+
+    A tenth of the CPU of a pass went there.
+    """
+    server = urlsplit(configuration.host)
+    if configuration.proxy is None and not proxy_bypass(server.hostname or ""):
+        configuration.proxy = getproxies().get(server.scheme)
+    configuration.client_session_kwargs = {"trust_env": False}
+
+
+async def _read(kubeconfig: str | None, context: str | None) -> Configuration:
     configuration = Configuration()
     try:
         if kubeconfig or context:

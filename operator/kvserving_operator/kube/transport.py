@@ -6,7 +6,6 @@ single write attempt must pass. It knows nothing of objects; `client.py` gives i
 """
 
 import asyncio
-import json
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, Literal, Self
 from urllib.parse import urlencode
 
 import aiohttp
+import orjson
 from kubernetes.aio.client.rest import RESTClientObject
 
 from kvserving_operator.api import meta
@@ -218,7 +218,7 @@ class Transport:
 
 def _decode(raw: bytes) -> Any:
     try:
-        return json.loads(raw)
+        return orjson.loads(raw)
     except ValueError:
         # Proxies and an API server that is starting answer in plain text.
         return raw[:500].decode("utf-8", "replace")

@@ -32,7 +32,7 @@ def metadata(
 def seal(manifest: Manifest, owner: OwnerReference) -> Manifest:
     """The child as it is applied: with its owner, and with the hash of everything before.
 
-    A copy through JSON: whoever gets it may change it without changing the plan or the spec.
+    A copy: whoever gets it may change it without changing the plan or the spec.
     """
     owned = {
         **manifest,
@@ -43,8 +43,17 @@ def seal(manifest: Manifest, owner: OwnerReference) -> Manifest:
         meta.ANNOTATION_RENDER_HASH: digest(owned),
     }
     sealed = {**owned, "metadata": {**owned["metadata"], "annotations": annotations}}
-    copied: Manifest = json.loads(json.dumps(sealed))
+    copied: Manifest = _copied(sealed)
     return copied
+
+
+def _copied(value: Any) -> Any:
+    """Plain dicts and lists all the way down, shared with nobody."""
+    if isinstance(value, Mapping):
+        return {field: _copied(inner) for field, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_copied(inner) for inner in value]
+    return value
 
 
 def unsealed(manifest: Manifest) -> Manifest:

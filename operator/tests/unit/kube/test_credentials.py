@@ -44,3 +44,28 @@ async def test_tokens_are_not_shown(tmp_path: Path) -> None:
 async def test_no_credentials_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(CredentialsError, match="no usable Kubernetes credentials"):
         await Credentials.load(str(tmp_path / "absent"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "proxy"),
+    [
+        ({}, None),
+        ({"https_proxy": "http://proxy:3128"}, "http://proxy:3128"),
+        ({"http_proxy": "http://proxy:3128"}, None),
+        ({"https_proxy": "http://proxy:3128", "no_proxy": "example"}, None),
+    ],
+)
+async def test_the_environment_is_asked_for_a_proxy_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    proxy: str | None,
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    credentials = await Credentials.load(kubeconfig(tmp_path / "config", "one"))
+    assert credentials.configuration.proxy == proxy
+    assert credentials.configuration.client_session_kwargs == {"trust_env": False}
