@@ -11,6 +11,8 @@ venv=$(cd "$1" && pwd)
 shift
 cd "$(dirname "$0")/.."
 export LMCACHE_TRACK_USAGE=false PYTHONDONTWRITEBYTECODE=1
+# The fork server imports by the environment's path alone.
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 case "${1:-}" in
 "" | -*) set -- tests/real "$@" ;;
 esac

@@ -68,7 +68,7 @@ def _load_libraries(settings: Settings) -> Any:
     stand_ins.install()
     from kvserving_engine_sim.lmcache_tier import service, worker_side  # noqa: F401, PLC0415
 
-    service.prepare()
+    service.prepare(connector)
     return service.load_config(connector)
 
 

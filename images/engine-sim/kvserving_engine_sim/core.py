@@ -120,7 +120,9 @@ class Core:
                 self._tend_transfers()
                 step = self._scheduler.schedule(time.monotonic())
                 if step.sequences or step.unpin:
+                    self._scheduler.stepped(sum(len(s.tokens) for s in step.sequences))
                     self._apply(step, self._pool.execute(step))
+                    self._scheduler.stepped(0)
                 self._publish(emit)
         except WorkersGoneError as error:
             reason = str(error)

@@ -36,11 +36,15 @@ class LoadFailurePolicy(StrEnum):
     FAIL = "fail"
 
 
+SHARDED = "ShardedStoreConnector"
+"""The connector of engine-patches/sharded-store: LMCache with our store in its place."""
+
 # Names as vLLM registers them. The push flavour of NIXL is another protocol and is not simulated.
 _KINDS = {
     "NixlConnector": Kind.NIXL,
     "NixlPullConnector": Kind.NIXL,
     "LMCacheConnectorV1": Kind.LMCACHE,
+    SHARDED: Kind.LMCACHE,
 }
 
 
@@ -52,6 +56,11 @@ class Connector:
     name: str
     role: Role
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def sharded(self) -> bool:
+        """Whether our store takes the place of LMCache's."""
+        return self.name == SHARDED
 
 
 @dataclass(frozen=True)

@@ -9,5 +9,5 @@ venv=${1:?usage: run.sh VENV [pytest options]}
 shift
 case $venv in /*) ;; *) venv=$PWD/$venv ;; esac
 cd "$(dirname "$0")/.."
-export KVSERVING_ENGINE_VENV="$venv" PYTHONPATH="$PWD" PYTHONDONTWRITEBYTECODE=1
+export KVSERVING_ENGINE_VENV="$venv" PYTHONPATH="$PWD:$PWD/../../engine-patches/sharded-store" PYTHONDONTWRITEBYTECODE=1
 exec "$venv/bin/python" -P -m pytest -q "$@"

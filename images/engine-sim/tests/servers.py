@@ -52,8 +52,8 @@ def valkey_server() -> str:
 class Valkey:
     """A real server with the access rules that the operator writes; `client` may do everything."""
 
-    def __init__(self, directory: Path) -> None:
-        self.port = free_port()
+    def __init__(self, directory: Path, port: int | None = None) -> None:
+        self.port = port or free_port()
         self._directory = directory
         acl = directory / "users.acl"
         acl.write_text(f"user default off\nuser admin on >{PASSWORD} ~* &* +@all\n{ENGINE_ACL}\n")

@@ -49,6 +49,9 @@ class Found:
     def finished(self, request: Request, finish: Finish) -> Hold | None:
         return None
 
+    def stepped(self, tokens: int) -> None:
+        pass
+
     def stale_lookups(self) -> list[str]:
         return []
 

@@ -83,6 +83,18 @@ def _connector(planes: int, faults: dict[str, Any]) -> Any:
     return Copies()
 
 
+def _paged(chunk: int) -> Any:
+    """The connector that engines have: two layers of different widths, blocks of four tokens."""
+    import torch  # noqa: PLC0415
+
+    from kvserving_sharded_store.blocks import PagedBytes  # noqa: PLC0415
+
+    made = PagedBytes(chunk)
+    caches = {"a": torch.zeros(80, 4, 24).bfloat16(), "b": torch.zeros(80, 2, 4, 8)}
+    made.bind(caches, blocks=80, block_tokens=4)
+    return made
+
+
 class _Answers:
     """Stands where the lookup server's socket to the scheduler is."""
 
@@ -166,8 +178,11 @@ class Rank:
             dist.broadcast_object_list(things, source)
             return things[0]
 
+        connector = _connector(planes, self.faults)
+        if options.get("paged"):
+            connector = _paged(config.chunk_size)
         self.engine = cache_engine.LMCacheEngineBuilder.get_or_create(
-            "e", config, metadata, _connector(planes, self.faults), broadcast, broadcast_object
+            "e", config, metadata, connector, broadcast, broadcast_object
         )
         self.engine.post_init(async_lookup_server=self.answers)
 
@@ -241,6 +256,24 @@ class Rank:
 
     def fault(self, kind: str) -> None:
         self.faults[kind] = True
+
+    def open_store(self, broken: str = "") -> str | None:
+        """The self-test, with a fault in this rank's copies; why the store is closed after it."""
+        connector = self.engine.gpu_connector
+        if broken == "in":
+            stock_in = connector._scatter
+
+            def flipped(sources: Any, ids: Any, skip: int) -> None:
+                stock_in([source ^ 1 for source in sources], ids, skip)
+
+            connector._scatter = flipped
+        elif broken == "stale":
+            # Copies that give what is there already, whatever was loaded.
+            connector._scatter = lambda _sources, _ids, _skip: None
+            connector.zero = lambda _ids: None
+        self.engine.open_store()
+        closed: str | None = self.engine.parts.closed
+        return closed
 
     def held(self) -> int:
         return int(self.engine.parts.local.held_bytes)

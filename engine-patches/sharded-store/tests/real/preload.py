@@ -1,6 +1,11 @@
 """Imported once by the fork server, so that a rank starts in milliseconds. Patches nothing."""
 
 import importlib
+import sys
+
+# LMCache engines alone: where vLLM is installed LMCache would import it in every rank, which takes
+# 20 seconds each, for a hash function that is not ours.
+sys.modules["vllm"] = None  # type: ignore[assignment]
 
 for _name in (
     "torch.distributed",

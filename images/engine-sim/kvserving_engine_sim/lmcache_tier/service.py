@@ -25,7 +25,7 @@ from lmcache.v1.lookup_client import factory as lookup
 
 from kvserving_engine_sim.lmcache_tier import resp_race, stand_ins
 from kvserving_engine_sim.settings import Settings
-from kvserving_engine_sim.transfer_config import Connector
+from kvserving_engine_sim.transfer_config import ConfigError, Connector
 
 INSTANCE = "kvserving-engine-sim"
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "half": torch.float16}
@@ -41,10 +41,17 @@ class Rank:
     broadcast_object: Callable[[Any, int], Any]
 
 
-def prepare() -> None:
+def prepare(connector: Connector) -> None:
     """Rebind what stock LMCache gets wrong or cannot find here. Once, before forking."""
     stand_ins.bind_hashing()
     resp_race.rebind()
+    if not connector.sharded:
+        return
+    from kvserving_sharded_store.patches import install  # noqa: PLC0415  only where it is asked for
+
+    verdict = install(vllm=None, stock_is_right=False)
+    if not verdict.patch:
+        raise ConfigError(verdict.message)
 
 
 def load_config(connector: Connector) -> Any:
@@ -58,6 +65,10 @@ def load_config(connector: Connector) -> Any:
     for key, value in connector.extra.items():
         if key.startswith("lmcache."):
             setattr(loaded, key.removeprefix("lmcache."), value)
+    if connector.sharded:
+        # As the package's own connector does in vLLM: it loads asynchronously by other means.
+        loaded.enable_async_loading = False
+        loaded.save_unfull_chunk = False
     # The service would receive the whole environment of the process.
     loaded.remote_config_url = None
     loaded.validate()

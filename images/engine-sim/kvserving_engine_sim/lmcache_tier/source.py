@@ -40,13 +40,16 @@ class TierSource:
         self._config = config
         self._client = client
         self._saves = role is not Role.CONSUMER
+        # The store of engine-patches/sharded-store decides per request, and wants to know when the
+        # engine steps.
+        self._sharded = hasattr(client, "expect")
         self._tracks: dict[str, _Track] = {}
         self._stale: list[str] = []
 
     def match(self, request: Request, local: int) -> Match | None:
         """Tokens of the longest stored prefix beyond the local ones; None while it is looked up."""
         track = self._tracks.setdefault(request.request_id, _Track())
-        if not track.looked_up and not self._look_up(request, track):
+        if not track.looked_up and not self._look_up(request, local, track):
             return None
         # vLLM has to compute the last token in any case.
         count = track.found - local - (1 if track.found == request.length else 0)
@@ -94,6 +97,8 @@ class TierSource:
         track = self._tracks.pop(name, None)
         if track is None:
             return
+        if self._sharded:
+            self._client.cancel_lookup(name)
         if not track.looked_up and not request.admitted:
             # Still being looked up: only asynchronous loading takes more than one call.
             self._client.cancel_lookup(name)
@@ -102,15 +107,22 @@ class TierSource:
         if track.looked_up and track.found:
             self._stale.append(name)
 
+    def stepped(self, tokens: int) -> None:
+        """The engine begins a step of so many tokens, or has the results of one for 0."""
+        if self._sharded:
+            self._client.stepped(tokens)
+
     def stale_lookups(self) -> list[str]:
         """Lookups to unpin."""
         stale, self._stale = self._stale, []
         return stale
 
-    def _look_up(self, request: Request, track: _Track) -> bool:
+    def _look_up(self, request: Request, local: int, track: _Track) -> bool:
         name = request.request_id
         found = self._client.lookup_cache(lookup_id=name)
         if found == -1:
+            if self._sharded:
+                self._client.expect(name, local, {})
             found = self._client.lookup(request.tokens.tolist(), lookup_id=name)
         if found is None:
             return False

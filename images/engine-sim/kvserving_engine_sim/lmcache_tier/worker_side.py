@@ -28,6 +28,8 @@ def build(seat: Seat, connector: Connector, collectives: Collectives) -> TierWor
     manager = service.create(seat.settings, seat.tier_config, connector, rank)
     if manager.lmcache_engine is None:
         raise ConfigError("LMCache could not be initialised; its log says why")
+    if connector.sharded:
+        manager.lmcache_engine.open_store()
     return TierWorker(manager.lmcache_engine, seat.cache, layers)
 
 

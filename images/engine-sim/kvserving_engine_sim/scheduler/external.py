@@ -51,6 +51,9 @@ class Source(Protocol):
     def finished(self, request: Request, finish: Finish) -> Hold | None:
         """The request ended, at any point of its life; its blocks are still with it."""
 
+    def stepped(self, tokens: int) -> None:
+        """The engine begins a step of so many tokens, or has the results of one for 0."""
+
     def stale_lookups(self) -> list[str]:
         """Lookups whose pins nobody will use any more, once each."""
 
@@ -95,6 +98,11 @@ class Sources:
         """At most one source holds the blocks."""
         holds = [hold for source in self._sources if (hold := source.finished(request, finish))]
         return holds[0] if holds else None
+
+    def stepped(self, tokens: int) -> None:
+        """Tell every source."""
+        for source in self._sources:
+            source.stepped(tokens)
 
     def stale_lookups(self) -> list[str]:
         """Of all sources."""

@@ -93,6 +93,10 @@ class Scheduler:
         """Tell the sources that a request ended; one of them may hold its blocks."""
         return self._sources.finished(request, finish)
 
+    def stepped(self, tokens: int) -> None:
+        """See `Source.stepped`."""
+        self._sources.stepped(tokens)
+
     def release(self, request: Request, keep: Collection[int] = ()) -> None:
         """Give a request's blocks back, except those that are held for another engine."""
         kept = set(keep)

@@ -60,6 +60,9 @@ class NixlSource:
     def rolled_back(self, request: Request) -> None:
         """Nothing to take back: a read is not repeated."""
 
+    def stepped(self, tokens: int) -> None:
+        """Of no interest."""
+
     def stale_lookups(self) -> list[str]:
         """There are none."""
         return []
