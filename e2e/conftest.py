@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from stack.client import Client
-from stack.install import REPO, Testbed, attach, bring_up, image
+from stack.install import REPO, Testbed, attach, bring_up, cluster, image
 from stack.kubectl import Kubectl, Object, is_true, wait_for
 
 READY_TIMEOUT = 420.0
@@ -66,14 +66,18 @@ def serve(kubectl: Kubectl, obj: Object) -> Serving:
 
 @pytest.fixture(scope="session")
 def testbed() -> Iterator[Testbed]:
-    """The cluster with our images and the chart; taken away at the end unless KVSERVING_KEEP=1."""
-    bed = attach() if os.environ.get("KVSERVING_ATTACH") else bring_up()
-    bed.install_chart()
-    yield bed
-    if not os.environ.get("KVSERVING_KEEP"):
-        from stack.install import cluster  # noqa: PLC0415  only here
+    """The cluster with our images and the chart; taken away at the end, also after a failure.
 
-        cluster("down")
+    It stays with KVSERVING_KEEP=1. KVSERVING_ATTACH=1 uses the one that is up, which stays too.
+    """
+    attached = bool(os.environ.get("KVSERVING_ATTACH"))
+    try:
+        bed = attach() if attached else bring_up()
+        bed.install_chart()
+        yield bed
+    finally:
+        if not attached and not os.environ.get("KVSERVING_KEEP"):
+            cluster("down")
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from conftest import Serving, example, serve
-from demo.quickstart import is_ready
+from stack import pods
 from stack.client import Answer, Client, engine_metrics, prompt
 from stack.kubectl import Kubectl, wait_for
 
@@ -20,22 +20,9 @@ TOKENS = 1000
 def ask(client: Client, serving: Serving, seed: int, tokens: int = 40) -> Answer:
     answer = client.complete(serving.url, prompt(seed, TOKENS), model=serving.model, tokens=tokens)
     assert answer.status == 200, answer.raw
+    assert answer.text, "no text, which would equal no text"
+    assert answer.usage["completion_tokens"] == tokens
     return answer
-
-
-def replace_pod(kubectl: Kubectl, pod: str) -> None:
-    old = kubectl.get("pod", pod)
-    assert old is not None
-    kubectl.delete("pod", pod)
-    wait_for(
-        f"a new {pod} that is ready",
-        lambda: (
-            (new := kubectl.get("pod", pod))
-            and new["metadata"]["uid"] != old["metadata"]["uid"]
-            and is_ready(new)
-        ),
-        timeout=300,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +66,7 @@ def test_replaced_prefill_is_served_from_the_remote_tier(
     serving: Serving = request.getfixturevalue(name.replace("-", "_"))
     pod = f"{name}-prefill-0"
     first = ask(client, serving, seed=5)
-    replace_pod(serving.kubectl, pod)
+    pods.replace(serving.kubectl, pod)
     serving.wait_ready()
     before = engine_metrics(serving.kubectl, pod).get(HITS, 0.0)
     again = wait_for(

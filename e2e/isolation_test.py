@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
@@ -79,7 +80,7 @@ def test_facts_need_the_token(quickstart: Serving) -> None:
         return answer
 
     secret = kubectl.run("get", "secret", "quickstart-auth", "-o", "jsonpath={.data.agent-token}")
-    token = __import__("base64").b64decode(secret).decode().strip()
+    token = base64.b64decode(secret).decode().strip()
     assert facts()[0] == 401
     assert facts("wrong")[0] == 401
     status, size = facts(token)

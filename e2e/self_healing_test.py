@@ -33,12 +33,11 @@ def children(kubectl: Kubectl, name: str) -> set[str]:
 
 
 def operator_pods(testbed: Testbed) -> list[Object]:
-    system = Kubectl(testbed.kubectl.binary, testbed.kubectl.kubeconfig, SYSTEM_NAMESPACE)
-    return system.list("pods", OPERATOR)
+    return testbed.kubectl.within(SYSTEM_NAMESPACE).list("pods", OPERATOR)
 
 
 def scale_operator(testbed: Testbed, replicas: int) -> None:
-    system = Kubectl(testbed.kubectl.binary, testbed.kubectl.kubeconfig, SYSTEM_NAMESPACE)
+    system = testbed.kubectl.within(SYSTEM_NAMESPACE)
     name = system.list("deployments", OPERATOR)[0]["metadata"]["name"]
     system.run("scale", "deployment", name, f"--replicas={replicas}")
     wait_for(
@@ -99,8 +98,10 @@ def test_deleted_child_comes_back(healing: Serving, kind: str) -> None:
 def test_operator_killed_during_create_converges(testbed: Testbed) -> None:
     kubectl = testbed.namespace("kvs-killed")
     serving = serve(kubectl, minimal("killed"))
-    for pod in operator_pods(testbed):
-        system = Kubectl(testbed.kubectl.binary, testbed.kubectl.kubeconfig, SYSTEM_NAMESPACE)
+    pods = operator_pods(testbed)
+    assert pods, "no operator to kill"
+    for pod in pods:
+        system = testbed.kubectl.within(SYSTEM_NAMESPACE)
         system.run("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
     serving.wait_ready()
     kubectl.delete("kvserving", "killed")

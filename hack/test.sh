@@ -18,7 +18,7 @@ run_chart() { python -m pytest -q operator/tests/chart; }
 run_images() { python -m cluster build --install; }
 run_engines() { hack/test-engines.sh; }
 run_patches() { hack/test-patches.sh; }
-run_e2e() { python -m pytest e2e --ignore=e2e/cluster -v --durations=10; }
+run_e2e() { python -m pytest e2e --ignore=e2e/cluster --ignore=e2e/stack -v --durations=10; }
 
 wanted=("$@")
 [ $# -gt 0 ] || wanted=("${STAGES[@]}")

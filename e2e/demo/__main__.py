@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from demo import narrate, pcp, quickstart
-from stack.install import attach, bring_up, cluster
+from stack.install import RELEASE, SYSTEM_NAMESPACE, attach, bring_up, cluster
 from stack.kubectl import KubectlError, NotInTimeError
+from stack.pods import delete_namespace
 
 NAMESPACE = "kvserving-demo"
 
@@ -26,13 +28,19 @@ def up() -> None:
 
 
 def down() -> None:
+    """Take the objects away as a user would, telling what still runs, then the cluster."""
+    narrate.step(f"Delete namespace {NAMESPACE}")
     try:
-        attach().namespace(NAMESPACE).run(
-            "delete", "namespace", NAMESPACE, "--ignore-not-found", timeout=120
-        )
-    except Exception as error:  # noqa: BLE001  a cluster that is half there must still be taken away
-        narrate.say(f"(namespace {NAMESPACE} was not deleted first: {error})")
+        delete_namespace(attach().kubectl.within(NAMESPACE), narrate.say)
+    except (KubectlError, NotInTimeError, RuntimeError) as error:
+        # A cluster that is half there, or none, must still be taken away.
+        narrate.say(f"not deleted: {error}")
+    else:
+        narrate.say("deleted")
+    narrate.step("Take the cluster away")
     cluster("down")
+    if os.environ.get("CLUSTER") == "current":
+        narrate.say(f"the operator stays: helm uninstall {RELEASE} -n {SYSTEM_NAMESPACE}")
 
 
 def main() -> int:
@@ -47,4 +55,5 @@ def main() -> int:
     return 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

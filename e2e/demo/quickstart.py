@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from demo import narrate
+from stack import pods
 from stack.client import Answer, Client, engine_metrics, prompt
 from stack.install import REPO, image
 from stack.kubectl import Kubectl, is_true, wait_for
@@ -43,26 +44,6 @@ def wait_ready(kubectl: Kubectl, name: str, timeout: float = 400) -> None:
     narrate.say("Ready=True")
 
 
-def replace_prefill(kubectl: Kubectl) -> None:
-    """Delete the prefill pod and wait until its successor is ready."""
-    pod = f"{NAME}-prefill-0"
-    before = kubectl.get("pod", pod)
-    uid = before["metadata"]["uid"] if before else ""
-    kubectl.delete("pod", pod)
-
-    def successor() -> bool:
-        found = kubectl.get("pod", pod)
-        return bool(found and found["metadata"]["uid"] != uid and is_ready(found))
-
-    wait_for(f"a new {pod}", successor, timeout=300, progress=narrate.Progress(kubectl, NAME))
-
-
-def is_ready(pod: dict[str, object]) -> bool:
-    """Whether a pod's Ready condition is True."""
-    status: dict[str, list[dict[str, str]]] = pod.get("status") or {}  # type: ignore[assignment]
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", []))
-
-
 def run(kubectl: Kubectl) -> None:
     """Apply, complete, replace, complete again; raise when an answer is not what it must be."""
     narrate.step("kubectl apply -f examples/quickstart.yaml")
@@ -77,9 +58,9 @@ def run(kubectl: Kubectl) -> None:
     tell(kubectl, first)
 
     narrate.step("The prefill pod is replaced: its memory is gone, Valkey's is not")
-    replace_prefill(kubectl)
-    wait_ready(kubectl, NAME)
     pod = f"{NAME}-prefill-0"
+    pods.replace(kubectl, pod, progress=narrate.Progress(kubectl, NAME))
+    wait_ready(kubectl, NAME)
     before = engine_metrics(kubectl, pod).get(HITS, 0.0)
     again = wait_for(
         "an answer after the replacement", lambda: served(client, url, question), timeout=60

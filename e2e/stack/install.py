@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stack.kubectl import Kubectl
@@ -32,6 +32,8 @@ class Testbed:
 
     kubectl: Kubectl
     helm: str
+    #: What the operator's image was built from, "" when that was not looked at.
+    operator_build: str = ""
 
     def namespace(self, name: str) -> Kubectl:
         """A kubectl for a namespace under Pod Security `restricted`, created when absent."""
@@ -45,17 +47,20 @@ class Testbed:
                 },
             }
         )
-        return Kubectl(self.kubectl.binary, self.kubectl.kubeconfig, name)
+        return self.kubectl.within(name)
 
     def run_helm(self, *args: str, timeout: float = 300) -> str:
         """Run helm against this cluster."""
-        done = subprocess.run(
-            [self.helm, "--kubeconfig", self.kubectl.kubeconfig, *args],
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [self.helm, "--kubeconfig", self.kubectl.kubeconfig, *args],
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"helm {' '.join(args)}: no end in {timeout:.0f} s") from error
         if done.returncode:
             raise RuntimeError(f"helm {' '.join(args)}: {done.stderr.strip()}")
         return done.stdout
@@ -63,6 +68,9 @@ class Testbed:
     def install_chart(self, **values: str) -> None:
         """Install or upgrade the chart with the images of this checkout and wait for it."""
         settings = {"image.repository": f"{REGISTRY}/operator", "image.tag": "dev"}
+        if self.operator_build:
+            # The tag never changes: without this the operator of an older checkout would run on.
+            settings[r"podAnnotations.kvserving\.io/build"] = self.operator_build
         settings |= {"defaults.routerImage": image("router")} | values
         flags = [f"--set-string={key}={value}" for key, value in settings.items()]
         self.run_helm(
@@ -78,23 +86,41 @@ def cluster(*args: str) -> None:
         raise SystemExit(done.returncode)
 
 
-def cluster_output(*args: str) -> str:
-    """What a `python -m cluster` command prints."""
+def cluster_output(*args: str, progress: bool = False) -> str:
+    """What a `python -m cluster` command prints; RuntimeError with its last words if it fails.
+
+    With `progress` what it says meanwhile, and why it failed, goes to our terminal.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "cluster", *args],
         cwd=REPO,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=None if progress else subprocess.PIPE,
         text=True,
-        check=True,
+        check=False,
     )
+    if done.returncode:
+        said = (done.stderr or "").strip().splitlines()
+        raise RuntimeError(
+            said[-1].removeprefix("error: ") if said else f"python -m cluster {args[0]} failed"
+        )
     return done.stdout.strip()
 
 
 def bring_up() -> Testbed:
-    """The cluster of $CLUSTER (embedded by default) with all images of this checkout in it."""
+    """The cluster of $CLUSTER (embedded by default) with all images of this checkout in it.
+
+    A cluster of the user's own (`current`) must have them: we cannot load anything there.
+    """
     cluster("up", "--install")
-    cluster("build", "--install", "--load", *IMAGES)
-    return attach()
+    if os.environ.get("CLUSTER") == "current":
+        print(f"CLUSTER=current: its nodes must hold {', '.join(map(image, IMAGES))}")
+        print("python -m cluster build --archives DIR writes them as files", flush=True)
+        return attach()
+    lines = cluster_output("build", "--install", "--load", *IMAGES, progress=True)
+    print(lines, flush=True)
+    built = dict(line.split()[:2] for line in lines.splitlines())
+    return replace(attach(), operator_build=built[image("operator")])
 
 
 def attach() -> Testbed:

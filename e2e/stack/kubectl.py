@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import yaml
@@ -34,12 +35,19 @@ class Kubectl:
     def run(self, *args: str, stdin: str | None = None, timeout: float = 120) -> str:
         """Run one command, return its standard output; raise KubectlError with its error text."""
         command = [self.binary, "--kubeconfig", self.kubeconfig, "-n", self.namespace, *args]
-        done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False
-        )
+        try:
+            done = subprocess.run(
+                command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise KubectlError(f"kubectl {' '.join(args)}: no end in {timeout:.0f} s") from error
         if done.returncode:
             raise KubectlError(f"kubectl {' '.join(args)}: {done.stderr.strip()}")
         return done.stdout
+
+    def within(self, namespace: str) -> Kubectl:
+        """The same for another namespace, which is not created."""
+        return replace(self, namespace=namespace)
 
     def get(self, kind: str, name: str) -> Object | None:
         """One object, or None when it is absent."""
@@ -96,7 +104,8 @@ def wait_for(
 ) -> T:
     """Ask `probe` until it returns something true; raise NotInTimeError after `timeout` seconds.
 
-    Errors of kubectl count as "not yet" (the apiserver may be restarting); the last one is told.
+    Errors of kubectl, in `progress` too, count as "not yet" (the apiserver may be restarting); the
+    last one of `probe` is told.
     Asks every `every` seconds at first and ever more rarely up to `at_most`: each kubectl costs a
     fifth of a second of CPU, which the engines that are waited for need themselves.
     """
@@ -113,7 +122,8 @@ def wait_for(
         if elapsed > timeout:
             raise NotInTimeError(f"{what}: not within {timeout:.0f} s; last seen: {last}")
         if progress:
-            progress(elapsed)
+            with contextlib.suppress(KubectlError):
+                progress(elapsed)
         time.sleep(min(max(every, elapsed / 10), at_most))
 
 

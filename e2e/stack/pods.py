@@ -1,0 +1,139 @@
+"""Pods: whether one is ready, replacing one, and saying which ones do not go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stack.kubectl import Kubectl, KubectlError, NotInTimeError, Object, wait_for
+
+REPLACE_TIMEOUT = 300.0
+DELETE_TIMEOUT = 120.0
+LOGS_AFTER = 60.0
+"""Seconds that a pod may take to end before its last log lines are shown."""
+LOG_LINES = 15
+LOOK, REPEAT = 3.0, 15.0
+"""Seconds between two looks at the pods, and between two lines when nothing changes."""
+
+
+def is_ready(pod: Object) -> bool:
+    """Whether a pod's Ready condition is True."""
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def replace(
+    kubectl: Kubectl,
+    name: str,
+    *,
+    timeout: float = REPLACE_TIMEOUT,
+    progress: Callable[[float], None] | None = None,
+) -> None:
+    """Delete a pod that is there and wait until its successor of the same name is ready."""
+    old = kubectl.get("pod", name)
+    if old is None:
+        raise KubectlError(f"pod {name} is not there, so it cannot be replaced")
+    kubectl.delete("pod", name)
+
+    def successor() -> bool:
+        new = kubectl.get("pod", name)
+        return (
+            new is not None and new["metadata"]["uid"] != old["metadata"]["uid"] and is_ready(new)
+        )
+
+    wait_for(f"a new {name} that is ready", successor, timeout=timeout, progress=progress)
+
+
+def delete_namespace(
+    kubectl: Kubectl, say: Callable[[str], None], *, timeout: float = DELETE_TIMEOUT
+) -> None:
+    """Delete kubectl's namespace, telling what is still in it; absent is fine.
+
+    Raises NotInTimeError, which names the pods that are left and what the API server says.
+    """
+    name = kubectl.namespace
+    kubectl.run("delete", "namespace", name, "--ignore-not-found", "--wait=false")
+    try:
+        wait_for(
+            f"namespace {name} is gone",
+            lambda: kubectl.get("namespace", name) is None,
+            timeout=timeout,
+            progress=Leaving(kubectl, say),
+        )
+    except NotInTimeError as error:
+        raise NotInTimeError(
+            f"namespace {name} is still there after {timeout:.0f} s: {_what_holds(kubectl)}"
+        ) from error
+
+
+class Leaving:
+    """Progress of a namespace that is being deleted: the pods in it, and the logs of slow ones.
+
+    A line when something changes and every 15 s otherwise. What a pod logged last is shown once,
+    when it has been ending for a minute: afterwards nobody can ask it any more.
+    """
+
+    def __init__(
+        self, kubectl: Kubectl, say: Callable[[str], None], *, logs_after: float = LOGS_AFTER
+    ) -> None:
+        self._kubectl, self._say, self._logs_after = kubectl, say, logs_after
+        self._last, self._printed, self._looked = "", 0.0, -LOOK
+        self._shown: set[str] = set()
+
+    def __call__(self, elapsed: float) -> None:
+        if elapsed - self._looked < LOOK:
+            return
+        self._looked = elapsed
+        pods = self._kubectl.list("pods")
+        line = describe(pods)
+        if line != self._last or elapsed - self._printed >= REPEAT:
+            self._say(f"{elapsed:4.0f} s  {line}")
+            self._last, self._printed = line, elapsed
+        if elapsed >= self._logs_after:
+            self._show_logs([p["metadata"]["name"] for p in pods if is_ending(p)])
+
+    def _show_logs(self, names: list[str]) -> None:
+        for name in (name for name in names if name not in self._shown):
+            self._shown.add(name)
+            self._say(f"{name} still runs; its last log lines:")
+            for line in last_log_lines(self._kubectl, name):
+                self._say(f"  {line}")
+
+
+def is_ending(pod: Object) -> bool:
+    """Whether a pod has been told to end."""
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def describe(pods: list[Object]) -> str:
+    """One line about pods that should go: how many, which, and what of each still runs."""
+    if not pods:
+        return "no pods left"
+    return f"{len(pods)} pods left: " + ", ".join(_one(pod) for pod in pods)
+
+
+def _one(pod: Object) -> str:
+    status = pod.get("status") or {}
+    every = [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]
+    running = [c["name"] for c in every if "running" in (c.get("state") or {})]
+    what = " ".join(running) if running else "nothing of it runs"
+    return f"{pod['metadata']['name']} ({what}{'' if is_ending(pod) else ', not told to end'})"
+
+
+def last_log_lines(kubectl: Kubectl, pod: str) -> list[str]:
+    """The last lines of each container of a pod, or why there are none."""
+    try:
+        args = ["--all-containers", "--prefix", f"--tail={LOG_LINES}"]
+        return kubectl.run("logs", pod, *args, timeout=20).splitlines() or ["(nothing was logged)"]
+    except KubectlError as error:
+        return [f"(no log: {error})"]
+
+
+def _what_holds(kubectl: Kubectl) -> str:
+    try:
+        pods = kubectl.list("pods")
+        namespace = kubectl.get("namespace", kubectl.namespace) or {}
+    except KubectlError as error:
+        return str(error)
+    conditions = (namespace.get("status") or {}).get("conditions") or []
+    said = [c["message"] for c in conditions if c["status"] == "True"]
+    return "; ".join([describe(pods), *said])
