@@ -59,6 +59,7 @@ def load_images(built: Sequence[Built]) -> int:
     """Puts images into the cluster of $CLUSTER; returns how many were not there yet."""
     kind = settings.cluster_kind()
     if kind != "embedded":
+        existing.require_loadable(kind)
         return _load_elsewhere(kind, built)
     images.require_containerd()
     there = images.present()
@@ -79,12 +80,24 @@ def load_images(built: Sequence[Built]) -> int:
 def _load_elsewhere(kind: str, built: Sequence[Built]) -> int:
     with tempfile.TemporaryDirectory(dir=settings.cache_dir()) as folder:
         for image in built:
-            archive = Path(folder, f"{image.name}.tar")
-            with archive.open("wb") as stream:
-                imagestore.write_archive([image], (), stream)
+            archive = _write(image, Path(folder))
             existing.load(kind, [str(archive)])
             archive.unlink()
     return len(built)
+
+
+def write_archives(built: Sequence[Built], folder: Path) -> list[Path]:
+    """Writes each image as NAME.tar, an OCI archive that carries the image's full name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [_write(image, folder) for image in built]
+
+
+def _write(image: Built, folder: Path) -> Path:
+    archive = folder / f"{image.name}.tar"
+    part = archive.with_suffix(".part")
+    with part.open("wb") as stream:
+        imagestore.write_archive([image], (), stream)
+    return part.replace(archive)
 
 
 def _arguments(name: str) -> dict[str, str]:
@@ -128,6 +141,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("names", nargs="*", metavar="NAME", help="default: all")
     parser.add_argument("--install", action="store_true", help="apt-get what is missing")
     parser.add_argument("--load", action="store_true", help="load them into the running cluster")
+    parser.add_argument(
+        "--archives", type=Path, metavar="DIR", help="write them to DIR as NAME.tar (OCI archives)"
+    )
     parser.add_argument("--force", action="store_true", help="build although nothing changed")
     parser.add_argument("--prune", action="store_true", help="then drop layers no image uses")
     parser.set_defaults(run=run)
@@ -136,11 +152,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(options: argparse.Namespace) -> int:
     """Runs the `build` command."""
     start = time.monotonic()
+    if options.load:
+        existing.require_loadable(settings.cluster_kind())  # before the work, not after it
     built = build_images(options.names, install=options.install, force=options.force)
     if options.load:
         load_images(built)
+    if options.archives:
+        for archive in write_archives(built, options.archives):
+            progress.say(f"wrote {archive}")
     if options.prune:
-        buildah.prune()
+        with _alone():  # a build's working containers would go too
+            buildah.prune()
     for image in built:
         print(f"{imagefiles.reference(image.name)} {image.key} {image.size / 1e6:.0f} MB")
     progress.say(f"{len(built)} images in {progress.duration(time.monotonic() - start)}")

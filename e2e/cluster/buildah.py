@@ -28,6 +28,8 @@ APART = ("nice", "-n", "10", "unshare", "--mount", "--propagation", "private")
 CERTIFICATES = Path("/etc/ssl/certs")
 #: Build arguments taken from the environment when set there.
 INDEX_SETTINGS = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX")
+#: What signs the packages of the base image, which is Debian on every machine.
+DEBIAN_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 #: Left out of the root file system: nobody reads them in a container. Licences stay.
 EXCLUDED = ("man", "info", "locale", "lintian", "doc")
 LOG_TAIL = 25
@@ -43,6 +45,8 @@ def require(*, install: bool) -> None:
     if os.geteuid() != 0:
         raise ClusterError("images are built as root (buildah with chroot isolation): use sudo")
     missing = [p for p in PROGRAMS if shutil.which(p) is None]
+    if not DEBIAN_KEYRING.exists():  # on Ubuntu; mmdebstrap does not depend on it
+        missing.append("debian-archive-keyring")
     if not missing:
         return
     if not (install and packages.can_install()):
@@ -72,7 +76,8 @@ def output(*args: str) -> str:
         command(*args), env=environment(), capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise ClusterError(f"buildah {args[0]}: {done.stderr.strip().splitlines()[-1:]}")
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ClusterError(f"buildah {args[0]}: {reason}")
     return done.stdout.strip()
 
 
@@ -98,7 +103,12 @@ def _logged(name: str, line: Sequence[str]) -> None:
     start = time.monotonic()
     tail: list[str] = []
     process = subprocess.Popen(
-        line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        line,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",  # what tools print is not always text
     )
     with log.open("w", buffering=1) as file:
         for out in process.stdout or ():

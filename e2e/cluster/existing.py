@@ -11,8 +11,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from cluster import progress
+from cluster import progress, settings
 from cluster.errors import ClusterError
+from cluster.processes import write_atomically
 
 KIND_NAME = "kvserving"
 KINDS = ("kind", "current")
@@ -29,7 +30,7 @@ def up(kind: str) -> int:
     _run(program("kubectl"), *_context(kind), "--request-timeout=10s", "get", "--raw", "/readyz")
     progress.say(f"cluster of context {context} answers")
     if kind == "current":
-        progress.say("images: push them to a registry that this cluster pulls from")
+        progress.say("images: this cluster must be able to pull them, or have them on its nodes")
     return 0
 
 
@@ -52,11 +53,21 @@ def status(kind: str) -> int:
     return 0
 
 
-def load(kind: str, archives: list[str]) -> int:
-    """Load images into the kind cluster; refuse for a cluster of the user's."""
+def require_loadable(kind: str) -> None:
+    """Raise ClusterError unless images can be loaded into a cluster of this kind."""
+    if kind == "embedded":
+        return
     _require_known(kind)
     if kind == "current":
-        raise ClusterError("CLUSTER=current: push images to a registry that the cluster pulls from")
+        raise ClusterError(
+            "CLUSTER=current: push images to a registry that the cluster pulls from, or load the "
+            "files of `python -m cluster build --archives DIR` into its nodes"
+        )
+
+
+def load(kind: str, archives: list[str]) -> int:
+    """Load images into the kind cluster; refuse for a cluster of the user's."""
+    require_loadable(kind)
     for archive in archives:
         if not Path(archive).is_file():
             raise ClusterError(f"{archive}: kind takes archive files only")
@@ -65,7 +76,21 @@ def load(kind: str, archives: list[str]) -> int:
     return 0
 
 
-def kubeconfig() -> Path:
+def kubeconfig(kind: str) -> Path:
+    """The kubeconfig of the cluster of this kind.
+
+    That of a kind cluster is written anew to the cache: in the user's own file another cluster may
+    be the current one, and everything here goes by the current one.
+    """
+    if kind == "kind":
+        path = settings.cache_dir() / "kind.kubeconfig"
+        text = _run(program("kind"), "get", "kubeconfig", "--name", KIND_NAME)
+        write_atomically(path, text, mode=0o600)
+        return path
+    return _users_kubeconfig()
+
+
+def _users_kubeconfig() -> Path:
     """The kubeconfig that kubectl uses: the first of $KUBECONFIG, or the default one."""
     configured = os.environ.get("KUBECONFIG", "").split(":")[0]
     path = Path(configured) if configured else Path.home() / ".kube" / "config"

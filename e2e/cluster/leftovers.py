@@ -8,6 +8,8 @@ before the cluster.
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -87,12 +89,22 @@ def _kill_container_pids(pids: list[str]) -> None:
 
 def mounts_under(*folders: Path) -> list[str]:
     """Mount points in or under the folders, the deepest and latest first."""
-    found = []
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        point = line.split()[1].encode().decode("unicode_escape")
-        if any(Path(point).is_relative_to(folder) for folder in folders):
-            found.append(point)
-    return found[::-1]
+    points = mount_points(Path("/proc/self/mounts").read_bytes())
+    return [
+        point
+        for point in reversed(points)
+        if any(Path(point).is_relative_to(folder) for folder in folders)
+    ]
+
+
+def mount_points(mounts: bytes) -> list[str]:
+    """The mount points of a mount table; in it blanks and backslashes stand as octal numbers."""
+
+    def character(number: re.Match[bytes]) -> bytes:
+        return bytes([int(number[1], 8)])
+
+    points = [line.split(b" ")[1] for line in mounts.splitlines()]
+    return [os.fsdecode(re.sub(rb"\\([0-7]{3})", character, point)) for point in points]
 
 
 def _unmount(points: list[str]) -> None:
@@ -145,10 +157,18 @@ def _restore_sysctls(before: Before, names: list[str]) -> None:
 
 
 def _files(state: Path, before: Before) -> list[str]:
-    sockets = [path for path in SHIM_SOCKETS.glob("*") if path.name not in before.shim_sockets]
+    # One that is bound is that of a living shim, so of another containerd: ours are dead by now.
+    bound = bound_sockets()
+    sockets = [
+        path
+        for path in SHIM_SOCKETS.glob("*")
+        if path.name not in before.shim_sockets and str(path) not in bound
+    ]
     # A cached result names the network namespace it is about.
     namespaces = str(settings.CONTAINERD_STATE).encode()
-    results = [path for path in CNI_RESULTS.glob("*") if namespaces in path.read_bytes()]
+    results = [
+        path for path in CNI_RESULTS.glob("*") if path.is_file() and namespaces in path.read_bytes()
+    ]
     links = [
         path
         for path in CONTAINER_LOG_LINKS.glob("*")
@@ -156,6 +176,13 @@ def _files(state: Path, before: Before) -> list[str]:
     ]
     plugins = [] if str(DEVICE_PLUGINS) in before.folders else list(DEVICE_PLUGINS.glob("*"))
     return [str(path) for path in (*sockets, *results, *links, *plugins)]
+
+
+def bound_sockets() -> frozenset[str]:
+    """Paths of the Unix sockets that living processes hold."""
+    lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
+    rows = (line.split(maxsplit=7) for line in lines)
+    return frozenset(row[7] for row in rows if len(row) == 8)
 
 
 def _delete_files(paths: list[str]) -> None:

@@ -65,7 +65,7 @@ def prepare(state: Path) -> None:
     if not write_sysctl("net/ipv4/ip_forward", "1"):
         raise ClusterError("net.ipv4.ip_forward cannot be set to 1: pods need it")
     device = dns_device()
-    if settings.DNS_IP not in ip("-o", "-4", "address", "show", "dev", device):
+    if f" {settings.DNS_IP}/" not in ip("-o", "-4", "address", "show", "dev", device):
         ip("address", "add", f"{settings.DNS_IP}/32", "dev", device)
     ip("link", "set", device, "up")
     write_atomically(state / "cni" / "net.d" / "10-pods.conflist", json.dumps(cni_config(state)))

@@ -58,7 +58,11 @@ def install_go() -> None:
 def _available_go() -> str | None:
     for name in GO_PACKAGES:
         done = subprocess.run(
-            ["apt-cache", "policy", name], capture_output=True, text=True, check=False
+            ["apt-cache", "policy", name],
+            env={**os.environ, "LC_ALL": "C"},  # its words are translated otherwise
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if "Candidate:" in done.stdout and "Candidate: (none)" not in done.stdout:
             return name

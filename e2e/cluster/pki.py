@@ -77,8 +77,7 @@ class Pki:
         if target.exists():
             return
         self._issue(identity.name, f"/O={identity.group}/CN={identity.user}")
-        write_atomically(target, self._render(identity, server))
-        target.chmod(0o600)
+        write_atomically(target, self._render(identity, server), mode=0o600)
 
     def _self_signed(self, name: str) -> None:
         extensions = ["basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign"]

@@ -48,13 +48,13 @@ def listeners(ports: Iterable[int]) -> dict[int, str]:
     taken = dict.fromkeys(inodes.values(), "?")
     if taken:
         for link in Path("/proc").glob("[0-9]*/fd/*"):
+            process = link.parent.parent
             try:
                 target = str(link.readlink())
+                if target.startswith("socket:[") and (port := inodes.get(target[8:-1])):
+                    taken[port] = f"{(process / 'comm').read_text().strip()} ({process.name})"
             except OSError:
-                continue
-            if target.startswith("socket:[") and (port := inodes.get(target[8:-1])):
-                process = link.parent.parent
-                taken[port] = f"{(process / 'comm').read_text().strip()} ({process.name})"
+                continue  # it ended meanwhile
     return taken
 
 

@@ -169,6 +169,7 @@ def _machine(state: Path) -> list[Finding]:
         ("cgroups", lambda: ", ".join(f"no controller {name}" for name in cgroups.missing())),
         ("overlay file system", lambda: overlay_problem(state)),
         ("ip_forward", _forwarding_problem),
+        ("firewall", firewall_problem),
         ("networks", _network_problem),
         ("ports", lambda: port_problem(state)),
         ("memory", lambda: _memory_problem(state)),
@@ -211,6 +212,18 @@ def _forwarding_problem() -> str:
     if value == "1" or os.access("/proc/sys/net/ipv4/ip_forward", os.W_OK):
         return ""
     return "net.ipv4.ip_forward is 0 and read-only"
+
+
+def firewall_problem() -> str:
+    """What the kernel refuses of iptables and ipset; for a missing program its own line speaks."""
+    for command in (["iptables-save"], ["ipset", "list", "-n"]):
+        if shutil.which(command[0]) is None:
+            continue
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["refused"])[-1]
+            return f"{command[0]} does not work here: {reason}"
+    return ""
 
 
 def fixed_ports() -> list[int]:

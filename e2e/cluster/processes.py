@@ -264,9 +264,12 @@ def last_line(log: Path) -> str:
     return lines[-1][:400] if lines else "nothing was logged"
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a small file so that a reader or a crash never sees half of it."""
+def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
+    """Write a small file so that a reader or a crash never sees half of it, nor a laxer mode."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
+    temporary.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with os.fdopen(os.open(temporary, flags, mode), "w") as file:
+        file.write(text)
     temporary.replace(path)

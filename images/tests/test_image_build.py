@@ -1,12 +1,15 @@
 """Keys, contexts and archives of the image build, without buildah."""
 
+import argparse
 import base64
+import contextlib
 import gzip
 import hashlib
 import io
 import json
 import shutil
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -244,3 +247,57 @@ def test_builds_leave_no_mount_outside_their_own_namespace(
     for line in lines:
         own = line[: line.index(next(w for w in line if w in buildah.PROGRAMS))]
         assert own[own.index("unshare") :] == ["unshare", "--mount", "--propagation", "private"]
+
+
+def test_archives_are_written_whole_or_not_at_all(
+    built: imagestore.Built, root: Path, tmp_path: Path
+) -> None:
+    (written,) = build.write_archives([built], tmp_path / "to")
+    with tarfile.open(written) as tar:
+        assert "index.json" in tar.getnames()
+    written.unlink()
+    (root / "overlay" / built.layers[0].storage_id / "diff" / "etc/one").write_bytes(b"short")
+    with pytest.raises(ClusterError, match="instead of"):
+        build.write_archives([built], tmp_path / "to")
+    assert not written.exists()
+
+
+def test_pruning_waits_for_a_running_build(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[str] = []
+
+    @contextlib.contextmanager
+    def alone() -> Iterator[None]:
+        held.append("lock")
+        yield
+        held.append("free")
+
+    monkeypatch.setattr(build, "_alone", alone)
+    monkeypatch.setattr(build, "build_images", lambda *_, **__: [])
+    monkeypatch.setattr(buildah, "prune", lambda: held.append("prune"))
+    parser = argparse.ArgumentParser()
+    build.add_parser(parser.add_subparsers())
+    assert build.run(parser.parse_args(["build", "--prune"])) == 0
+    assert held == ["lock", "prune", "free"]
+
+
+def test_what_is_missing_for_a_build_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buildah.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(buildah, "DEBIAN_KEYRING", tmp_path / "keyring")
+    monkeypatch.setattr(buildah.shutil, "which", lambda name: name)
+    with pytest.raises(ClusterError, match="debian-archive-keyring missing: apt-get install"):
+        buildah.require(install=False)
+    (tmp_path / "keyring").touch()
+    buildah.require(install=False)
+    monkeypatch.setattr(buildah.shutil, "which", lambda _: None)
+    with pytest.raises(ClusterError, match="buildah and mmdebstrap missing"):
+        buildah.require(install=False)
+
+
+def test_buildahs_last_words_are_the_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        buildah, "command", lambda *_: ["sh", "-c", "echo one; echo two >&2; exit 1"]
+    )
+    with pytest.raises(ClusterError, match=r"^buildah inspect: two$"):
+        buildah.output("inspect", "x")

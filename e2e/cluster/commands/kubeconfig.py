@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
 def locate(state: Path) -> Path:
     """The kubeconfig of the cluster that $CLUSTER names; ClusterError when there is none."""
     if settings.cluster_kind() != "embedded":
-        return existing.kubeconfig()
+        return existing.kubeconfig(settings.cluster_kind())
     path = pki.Pki(state).kubeconfig(pki.ADMIN)
     if not path.exists():
         raise ClusterError("there is no cluster: python -m cluster up")

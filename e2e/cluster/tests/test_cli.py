@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster import build
 from cluster.cli import main
 
 
@@ -92,7 +93,10 @@ def test_a_current_cluster_that_does_not_answer_is_an_error(
 
 
 def test_kind_makes_its_cluster_once_and_loads_images_into_it(
-    own_cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_cluster: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("CLUSTER", "kind")
     calls = tmp_path / "calls"
@@ -101,6 +105,7 @@ def test_kind_makes_its_cluster_once_and_loads_images_into_it(
         "kind",
         f'echo "kind $@" >>{calls}; case "$1 $2" in "get clusters") cat {tmp_path}/kinds;; '
         f'"create cluster") echo kvserving >{tmp_path}/kinds;; '
+        '"get kubeconfig") echo "of kind";; '
         f'"delete cluster") : >{tmp_path}/kinds;; esac',
     )
     (tmp_path / "kinds").touch()
@@ -113,6 +118,22 @@ def test_kind_makes_its_cluster_once_and_loads_images_into_it(
     assert f"kind load image-archive --name kvserving {archive}" in text
     assert "kubectl --context kind-kvserving" in text
     assert (tmp_path / "kinds").read_text() == ""
+    # The user's own file may have another cluster as the current one.
+    capsys.readouterr()
+    assert main(["kubeconfig"]) == 0
+    own = Path(capsys.readouterr().out.strip())
+    assert own != tmp_path / "config"
+    assert own.read_text() == "of kind\n"
+    assert own.stat().st_mode & 0o077 == 0
+
+
+def test_images_for_a_current_cluster_are_refused_before_they_are_built(
+    own_cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CLUSTER", "current")
+    monkeypatch.setattr(build, "build_images", lambda *_, **__: pytest.fail("built"))
+    assert main(["build", "--load"]) == 1
+    assert "--archives" in capsys.readouterr().err
 
 
 def test_an_unknown_cluster_is_refused(

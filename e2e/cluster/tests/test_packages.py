@@ -1,6 +1,16 @@
 from __future__ import annotations
 
-from cluster.packages import Source, find_source, parse_release, render_source
+from pathlib import Path
+
+import pytest
+
+from cluster.packages import (
+    Source,
+    _available_go,
+    find_source,
+    parse_release,
+    render_source,
+)
 
 DEB822 = """\
 # A comment
@@ -41,3 +51,18 @@ def test_the_added_source_keeps_mirror_and_keyring() -> None:
 def test_os_release() -> None:
     release = parse_release('ID=debian\nVERSION_CODENAME="bookworm"\n\n')
     assert (release["ID"], release["VERSION_CODENAME"]) == ("debian", "bookworm")
+
+
+def test_gos_package_is_found_on_a_machine_that_speaks_another_language(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "apt-cache"
+    program.write_text(
+        "#!/bin/sh\n"
+        'word=Installationskandidat; [ "$LC_ALL" = C ] && word=Candidate\n'
+        '[ "$2" = golang-1.24-go ] && echo "  $word: 1.24.4" || echo "  $word: (none)"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    assert _available_go() == "golang-1.24-go"

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+
+import pytest
 
 from cluster import network, ports, prerequisites
 from cluster.prerequisites import GO, Finding
@@ -43,9 +46,7 @@ def test_overlapping_routes_are_conflicts_and_pods_are_not() -> None:
     assert [text.split(" ")[0] for text in found] == ["10.0.0.0/8", "10.0.0.0/8"]
 
 
-def test_listeners_are_named(capsys: object) -> None:
-    import socket  # noqa: PLC0415
-
+def test_listeners_are_named() -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -54,3 +55,19 @@ def test_listeners_are_named(capsys: object) -> None:
         assert ports.listeners([port])[port].split()[-1].startswith("(")
         assert not ports.is_free(port)
     assert len(set(ports.pick_free(5))) == 5
+
+
+def test_a_kernel_without_netfilter_is_told_in_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "iptables-save"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert prerequisites.firewall_problem() == ""  # a missing program has its own line
+    for script, problem in (
+        ("exit 0", ""),
+        ("echo 'Failed to initialize nft' >&2; exit 1", "here: Failed to initialize nft"),
+    ):
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        assert prerequisites.firewall_problem().endswith(problem)
+        assert bool(prerequisites.firewall_problem()) == bool(problem)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ClusterError
-from cluster.processes import ProcessTable, last_line, stop_all
+from cluster.processes import ProcessTable, last_line, stop_all, write_atomically
 
 
 def eventually(condition: Callable[[], bool], timeout: float = 5) -> bool:
@@ -92,3 +92,21 @@ def test_last_line_of_logs(tmp_path: Path) -> None:
     assert last_line(log) == "nothing was logged"
     log.write_text("a\nb\n\n")
     assert last_line(log) == "b"
+
+
+def test_a_private_file_is_never_readable_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[int] = []
+    replace = Path.replace
+
+    def look(self: Path, target: Path) -> Path:
+        modes.append(self.stat().st_mode & 0o777)
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", look)
+    write_atomically(tmp_path / "new" / "key", "secret", mode=0o600)
+    write_atomically(tmp_path / "new" / "key", "other", mode=0o600)
+    assert modes == [0o600, 0o600]
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["key"]
+    assert (tmp_path / "new" / "key").read_text() == "other"
