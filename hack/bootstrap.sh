@@ -18,17 +18,20 @@ die() {
 want=$(cat uv.lock pyproject.toml "$0" | sha256sum | cut -c1-16)
 [ -x .venv/bin/python ] && [ "$(cat "$STAMP" 2>/dev/null)" = "$want" ] && exit 0
 
-command -v python3 >/dev/null || die "python3 is missing: apt-get install python3 python3-venv"
+missing=()
+command -v python3 >/dev/null || missing+=(python3)
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+if [ ${#missing[@]} -gt 0 ]; then
+    if [ "${1:-}" != --install ] || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        die "Python or its venv module is missing: apt-get install ${missing[*]}"
+    fi
+    echo "==> apt-get install ${missing[*]}"
+    apt-get update -qq || die "apt-get update failed: see the lines above"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
+        die "apt-get install ${missing[*]} failed: see the lines above"
+fi
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     die "python3 is $(python3 -V 2>&1), KVServing needs 3.11 or newer"
-
-if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
-    if [ "${1:-}" != --install ] || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-        die "Python's venv module is missing: apt-get install python3-venv"
-    fi
-    echo "==> apt-get install python3-venv"
-    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
-fi
 
 if [ ! -x "$UV" ]; then
     echo "==> uv $UV_VERSION"
