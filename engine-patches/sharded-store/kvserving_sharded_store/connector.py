@@ -107,6 +107,7 @@ class ShardedStoreConnector(_Stock):  # type: ignore[misc]
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         right = _stock_is_right(vllm_config)
         verdict = install(vllm=vllm.__version__, stock_is_right=right)
+        self._stock = verdict.stock
         if role.name == "SCHEDULER":
             self._tell(verdict, vllm_config)
         if verdict.stock:
@@ -154,5 +155,8 @@ class ShardedStoreConnector(_Stock):  # type: ignore[misc]
             ended()
 
     def shutdown(self) -> None:
-        """End within a bound."""
-        self._lmcache_engine.shutdown()
+        """End within a bound; stock LMCache's own way where stock serves."""
+        if self._stock:
+            super().shutdown()
+        else:
+            self._lmcache_engine.shutdown()
