@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.component.admission_rows import MANAGED, ON_CPU, PCP
+from tests.component.admission_rows import APPLY, MANAGED, ON_CPU, PCP, SGLANG
 
 _ARGS = "spec.engine.extraArgs[0]"
 _CPU_TIER = MANAGED | ON_CPU | {"model.attention": "MLA"}
@@ -215,4 +215,70 @@ PODS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
 }
 
-BY_OPERATOR = FLAGS | PODS
+SGLANG_ENGINE: dict[str, tuple[dict[str, Any], str, str]] = {
+    f"SGLang: {row}": (SGLANG | changes, field, remedy)
+    for row, (changes, field, remedy) in {
+        "ranks by prefix": (_flags("--tp", "4"), _ARGS, "set parallelism"),
+        "ranks by another name": (
+            _flags("--tensor-parallel-size=4"),
+            _ARGS,
+            "set parallelism",
+        ),
+        "attention ranks": (_flags("--enable-dp-att"), _ARGS, "set parallelism"),
+        "the role": (_flags("--disaggregation-mode", "decode"), _ARGS, "spec.transfer"),
+        "a port": (_flags("--port", "1"), _ARGS, "owns the ports"),
+        "a file of flags": (_flags("--config", "x.yaml"), _ARGS, "write the flags"),
+        "the model": (_flags("--model", "x"), _ARGS, "spec.model.name"),
+        "a tier of its own": (_flags("--enable-lmcache"), _ARGS, "remove it"),
+        "a role's page size": (
+            {"decode.extraArgs": ["--page-s=64"]},
+            "spec.decode.extraArgs[0]",
+            "move it to spec.engine.extraArgs",
+        ),
+        "a variable of the transfer": (
+            {"engine.env": [{"name": "SGLANG_DISAGGREGATION_NIXL_BACKEND", "value": "X"}]},
+            "spec.engine.env[0]",
+            "spec.transfer.nixl",
+        ),
+    }.items()
+}
+
+# what is in the API and not built yet; a line goes with the issue that builds it
+NOT_YET: dict[str, tuple[dict[str, Any], str, str]] = {
+    "features": ({"engine.features": ["LoadOrRecompute"]}, "spec.engine.features", "stock image"),
+    "prefill on nodes": (
+        {"prefill.nodesPerReplica": 2},
+        "spec.prefill.nodesPerReplica",
+        "set it to 1",
+    ),
+    "decode on nodes": ({"decode.nodesPerReplica": 2}, "spec.decode.nodesPerReplica", "to 1"),
+    "a pinned mode": (
+        _CPU_TIER | {"kvCache.remote.loading.mode": "Sync"},
+        "spec.kvCache.remote.loading.mode",
+        "set it to Auto",
+    ),
+    "HOT": (
+        {"kvCache.hot.mode": "Fixed", "engine.features": ["GraniKV"]},
+        "spec.kvCache.hot.mode",
+        "set it to Off",
+    ),
+    "restarts of peers": (
+        {"transfer.peerRestart": "RestartDecode"},
+        "spec.transfer.peerRestart",
+        "set it to Observe",
+    ),
+    "BlueGreen": (
+        {"rollout.strategy": "BlueGreen"},
+        "spec.rollout.strategy",
+        "set it to InPlace",
+    ),
+    "the autoscaler": ({"autoscaling": APPLY}, "spec.autoscaling.mode", "set it to Off"),
+    "the tuner": ({"tuning.mode": "Recommend"}, "spec.tuning.mode", "set it to Off"),
+    "Prometheus": (
+        {"metrics": {"source": "Prometheus", "prometheus": {"url": "http://p"}}},
+        "spec.metrics.source",
+        "set it to Direct",
+    ),
+}
+
+BY_OPERATOR = FLAGS | PODS | SGLANG_ENGINE | NOT_YET

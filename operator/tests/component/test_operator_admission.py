@@ -8,7 +8,8 @@ import pytest
 
 from kvserving_operator.cli.check import RefusedBy, check
 from kvserving_operator.kube import paths
-from tests.component.refused_by_operator import BY_OPERATOR
+from kvserving_operator.plan import availability
+from tests.component.refused_by_operator import BY_OPERATOR, NOT_YET
 from tests.unit.api.builders import make
 from tests.unit.stack import DEFAULTS
 
@@ -38,6 +39,10 @@ def test_refused_by_the_operator(refused: Served, row: str) -> None:
     findings = check(make(changes, name=name), DEFAULTS).findings
     assert {finding.by for finding in findings} == {RefusedBy.OPERATOR}
     assert said == "; ".join(str(finding.fault) for finding in findings)
+
+
+def test_everything_that_is_not_available_yet_has_a_row() -> None:
+    assert {field for field, _, _, _ in availability.NOT_YET} == {f for _, f, _ in NOT_YET.values()}
 
 
 @pytest.fixture
