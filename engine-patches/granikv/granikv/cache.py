@@ -12,7 +12,8 @@ import numpy as np
 
 from granikv.memory import Memory
 from granikv.policy import Candidate
-from granikv.radix import ColdSegment, Lease, Node, RadixIndex, Segment, Tokens
+from granikv.radix import Lease, Node, RadixIndex, Tokens
+from granikv.segments import ColdSegment, Segment
 from granikv.slots import SlotArray
 
 _EMPTY = np.empty(0, np.int64)

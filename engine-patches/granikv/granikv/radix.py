@@ -12,40 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from granikv.errors import BadFreeError, BadSizeError, CorruptStateError
+from granikv.segments import ColdSegment, HotSegment, Segment, join
 from granikv.slots import SlotArray
 
 Tokens = npt.NDArray[np.int64]
 _EMPTY = np.empty(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class HotSegment:
-    """Tokens [offset, offset + length) of a slab."""
-
-    slab: int
-    offset: int
-    length: int
-
-    def cut(self, at: int) -> "tuple[HotSegment, HotSegment]":
-        """The parts before and behind token `at`."""
-        return (
-            HotSegment(self.slab, self.offset, at),
-            HotSegment(self.slab, self.offset + at, self.length - at),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ColdSegment:
-    """One slot a token."""
-
-    slots: SlotArray
-
-    def cut(self, at: int) -> "tuple[ColdSegment, ColdSegment]":
-        """The parts before and behind token `at`."""
-        return ColdSegment(self.slots[:at]), ColdSegment(self.slots[at:])
-
-
-Segment = HotSegment | ColdSegment
 
 
 class Node:
@@ -285,7 +256,7 @@ class RadixIndex:
         if upper.parent is None or len(upper.children) != 1:
             return
         (lower,) = upper.children.values()
-        joined = _join(upper.segment, lower.segment)
+        joined = join(upper.segment, lower.segment)
         if joined is None or upper.refs != lower.refs:
             return
         lower.tokens = np.concatenate([upper.tokens, lower.tokens])
@@ -294,15 +265,3 @@ class RadixIndex:
         lower.last_use = max(upper.last_use, lower.last_use)
         upper.parent.children[int(lower.tokens[0])] = lower
         upper.parent = None
-
-
-def _join(upper: Segment, lower: Segment) -> Segment | None:
-    if isinstance(upper, ColdSegment) and isinstance(lower, ColdSegment):
-        return ColdSegment(np.concatenate([upper.slots, lower.slots]))
-    if (
-        isinstance(upper, HotSegment)
-        and isinstance(lower, HotSegment)
-        and (upper.slab, upper.offset + upper.length) == (lower.slab, lower.offset)
-    ):
-        return HotSegment(upper.slab, upper.offset, upper.length + lower.length)
-    return None

@@ -21,9 +21,10 @@ from granikv.fakekv import FakeKV
 from granikv.memory import Memory
 from granikv.metrics import collect, flat, render
 from granikv.policy import Admission, HotnessEviction, LruEviction
-from granikv.radix import HotSegment, Lease
+from granikv.radix import Lease
 from granikv.report import Report
 from granikv.resize import FpController, Limits, Signals, slots_of
+from granikv.segments import HotSegment
 from granikv.trace import Arrival
 from granikv.upkeep import Upkeep
 

@@ -10,9 +10,10 @@ import numpy as np
 from granikv.cache import PrefixCache
 from granikv.errors import OutOfSlotsError, RelocationError, StepOpenError
 from granikv.policy import Admission, EvictionPolicy, Verdict
-from granikv.radix import ColdSegment, HotSegment, Node
+from granikv.radix import Node
 from granikv.relocate import Moves, Relocation, begin_grow, begin_reclaim, begin_shrink
 from granikv.room import cheapest_window
+from granikv.segments import ColdSegment, HotSegment
 from granikv.slots import SlotState
 
 _EMPTY = np.empty(0, np.int64)

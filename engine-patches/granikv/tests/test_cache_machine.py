@@ -17,8 +17,9 @@ from granikv.errors import BadFreeError, OutOfSlotsError, RelocationError, StepO
 from granikv.fakekv import FakeKV
 from granikv.memory import Memory
 from granikv.policy import Admission, HotnessEviction, LruEviction
-from granikv.radix import ColdSegment, HotSegment, Lease
+from granikv.radix import Lease
 from granikv.relocate import Moves
+from granikv.segments import ColdSegment, HotSegment
 from granikv.slots import SlotState
 from granikv.upkeep import Upkeep
 

@@ -191,6 +191,23 @@ def test_every_sample_has_a_help_text_and_reaches_the_control_contract() -> None
     assert any("class_steps" in key for key in engine.core.mailbox.state()["counters"])
 
 
+def test_its_own_controller_gives_hot_more_when_prefixes_are_turned_away() -> None:
+    engine = Engine(6, hot_percent=5, tune=True)
+    for prefix in range(3):
+        shared = [prefix * 7 + 1] * 1000
+        for i in range(12):
+            engine.start([*shared, i + 1], 60)
+    for _ in range(40):
+        engine.now += 70.0  # a window each, and each change has rested
+        engine.decode()
+        engine.between()
+        engine.verify()
+        if engine.core.fp.percent > 20:
+            break
+    assert engine.core.fp.percent > 20, engine.core.fp.last_reason
+    assert "asked in vain" in engine.core.mailbox.state()["reason"]
+
+
 def test_namespaces_do_not_share() -> None:
     core = Engine(3).core
     ids = core.tokens([5, 6, 7], "adapter")

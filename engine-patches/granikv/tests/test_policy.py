@@ -9,9 +9,10 @@ from granikv.fakekv import FakeKV
 from granikv.hot import HotPool
 from granikv.memory import Memory
 from granikv.policy import Admission, Candidate, HotnessEviction, LruEviction, Verdict
-from granikv.radix import HotSegment, RadixIndex
+from granikv.radix import RadixIndex
 from granikv.relocate import Moves
 from granikv.room import cheapest_window
+from granikv.segments import HotSegment
 from granikv.slots import SlotSpace
 from granikv.upkeep import Upkeep
 

@@ -13,8 +13,8 @@ from granikv.errors import BadSizeError, OutOfSlotsError, RelocationError
 from granikv.fakekv import FakeKV
 from granikv.memory import Memory
 from granikv.policy import Admission, HotnessEviction, LruEviction
-from granikv.radix import HotSegment
 from granikv.relocate import Moves
+from granikv.segments import HotSegment
 from granikv.upkeep import Upkeep
 from tests.test_cache_machine import CacheMachine, Request
 

@@ -21,12 +21,13 @@ from granikv.control import Mailbox
 from granikv.dispatch import CostTable, Dispatcher
 from granikv.errors import OutOfSlotsError
 from granikv.memory import Memory
-from granikv.metrics import Samples, collect, flat, render
 from granikv.plan import Path, Span
 from granikv.policy import Admission, HotnessEviction, LruEviction
-from granikv.radix import ColdSegment, HotSegment, Node, Tokens
+from granikv.radix import Node, Tokens
 from granikv.relocate import Moves
-from granikv.resize import FpController, Limits, Signals, slots_of
+from granikv.resize import FpController, Limits, slots_of
+from granikv.segments import ColdSegment, HotSegment
+from granikv.sglang.publish import publish
 from granikv.sglang.settings import GRAPHED, Settings
 from granikv.slots import SlotArray, SlotState
 from granikv.upkeep import NO_MOVES, Upkeep
@@ -62,7 +63,7 @@ class Core:
         self.percent = settings.hot_percent
         self._namespaces: dict[str, int] = {}
         self._window_at = clock()
-        self._seen = (0, 0, 0)
+        self.seen = (0, 0, 0)
         self._build()
 
     def _build(self) -> None:
@@ -80,14 +81,14 @@ class Core:
             Limits(settings.min_percent, settings.max_percent),
             max_slots_per_step=settings.copies_per_step,
         )
-        self._cold_low = self.total
+        self.cold_low = self.total
         self.pristine = True
 
     def restart(self) -> None:
         """Forget every prefix; the HOT share and the counters of dispatch stay."""
         if not self.pristine:
             self.percent = self.fp.percent
-            self._seen = (0, 0, 0)
+            self.seen = (0, 0, 0)
             self.epoch += 1
             self._build()
 
@@ -257,11 +258,12 @@ class Core:
         self.fp.tick()
         if moves.size:
             self.epoch += 1
-        self._cold_low = min(self._cold_low, self.available())
+        self.cold_low = min(self.cold_low, self.available())
         now = self.clock()
         if now - self._window_at >= WINDOW:
             self._window_at = now
-            self._window(now)
+            publish(self, now)
+            self.cold_low = self.total
         if self.settings.check:
             self.check()
         return moves if moves.size else NO_MOVES
@@ -281,34 +283,6 @@ class Core:
         """Every invariant; raises CorruptStateError."""
         self.cache.memory.check()
         self.cache.tree.check()
-
-    def samples(self) -> Samples:
-        """Everything that metrics and the control contract show."""
-        samples = collect(self.cache, self.fp, self.dispatcher)
-        for (path, n, length), count in self.shares.items():
-            labels = (("length", str(1 << length)), ("members", str(1 << n)), ("path", path))
-            samples["granikv_class_steps_total", labels] = float(count)
-        return samples
-
-    def _window(self, now: float) -> None:
-        memory, counters = self.cache.memory, self.cache.memory.counters
-        if self.settings.tune:
-            seen = (counters.hot_failed_slots, counters.cold_failed, self.preempted)
-            failed = [a - b for a, b in zip(seen, self._seen, strict=True)]
-            self._seen = seen
-            shared = self.cache.tree.nodes(refs=2)
-            wanted = sum(n.length for n in shared if n.hot or self.table.gain(n.refs, n.length) > 0)
-            self.fp.observe(
-                Signals(
-                    self.total, memory.hot.size, memory.hot.ceiling - memory.hot.free_slots(),
-                    wanted, failed[0], self._cold_low, failed[1], failed[2],
-                ),
-                now,
-            )  # fmt: skip
-        self._cold_low = self.total
-        samples = self.samples()
-        self.metrics_text = render(samples)
-        self.mailbox.publish(self.fp.percent, self.fp.last_reason, flat(samples))
 
 
 def row_map(moves: Moves, total: int) -> npt.NDArray[np.int32]:
