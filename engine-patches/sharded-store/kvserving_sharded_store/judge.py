@@ -24,6 +24,9 @@ from kvserving_sharded_store.policy import (
 _WINDOW: Final = 10.0
 """Seconds over which the share of busy time is taken: several steps of the longest prompts."""
 
+_STEPS: Final = 3
+"""Steps an engine has under way at a time at most; one whose end is not told is forgotten."""
+
 _SAMPLES: Final = 20
 """Intervals whose bandwidth counts; older ones say nothing about now."""
 
@@ -116,6 +119,7 @@ class Judge:
         self.interval = interval
         self._lock = threading.Lock()
         self._busy = BusyMeter()
+        self._steps: deque[int] = deque(maxlen=_STEPS)
         self._reports: dict[int, RankReport] = {}
         self._bandwidths: deque[float] = deque(maxlen=_SAMPLES)
         self._moved: tuple[float, float] | None = None
@@ -126,14 +130,20 @@ class Judge:
     def stepped(self, *, tokens: int) -> None:
         """The engine scheduled a step of so many tokens."""
         with self._lock:
-            if tokens:
-                self._busy.began(self._now())
-            else:
-                self._busy.ended(self._now())
+            self._steps.append(tokens)
+            self._follow_steps()
 
     def step_ended(self) -> None:
-        """The engine has the results of a step."""
+        """The engine has the results of its oldest step; the next may be under way already."""
         with self._lock:
+            if self._steps:
+                self._steps.popleft()
+            self._follow_steps()
+
+    def _follow_steps(self) -> None:
+        if any(self._steps):
+            self._busy.began(self._now())
+        else:
             self._busy.ended(self._now())
 
     def report(self, rank: int, report: RankReport) -> None:

@@ -121,8 +121,9 @@ class Core:
                 step = self._scheduler.schedule(time.monotonic())
                 if step.sequences or step.unpin:
                     self._scheduler.stepped(sum(len(s.tokens) for s in step.sequences))
-                    self._apply(step, self._pool.execute(step))
+                    outcomes = self._pool.execute(step)
                     self._scheduler.stepped(0)
+                    self._apply(step, outcomes)
                 self._publish(emit)
         except WorkersGoneError as error:
             reason = str(error)

@@ -45,6 +45,23 @@ def test_busy_time_is_that_of_the_last_seconds() -> None:
     assert meter.share(40.0) == pytest.approx(1.0)
 
 
+def test_a_step_that_began_before_the_last_one_ended_keeps_the_engine_busy() -> None:
+    made, clock = judge()
+    made.stepped(tokens=100)
+    clock[0] += 1.0
+    made.stepped(tokens=100)
+    made.step_ended()
+    clock[0] += 1.0
+    assert made.load().busy == pytest.approx(0.2)
+    made.step_ended()
+    clock[0] += 1.0
+    assert made.load().busy == pytest.approx(0.2)
+    for _ in range(10):
+        made.stepped(tokens=0)  # an engine that only waits for lookups is not busy
+    clock[0] += 1.0
+    assert made.load().busy == pytest.approx(0.2)
+
+
 def test_an_engine_under_load_loads_what_an_idle_one_recomputes() -> None:
     made, clock = judge(Rules(model=MODEL))
     for rank in range(2):

@@ -109,8 +109,12 @@ class TierSource:
 
     def stepped(self, tokens: int) -> None:
         """The engine begins a step of so many tokens, or has the results of one for 0."""
-        if self._sharded:
+        if not self._sharded:
+            return
+        if tokens:
             self._client.stepped(tokens)
+        else:
+            self._client.step_ended()
 
     def stale_lookups(self) -> list[str]:
         """Lookups to unpin."""
