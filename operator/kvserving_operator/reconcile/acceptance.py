@@ -6,9 +6,13 @@ accepted until a change of the spec touches them. What "touches" means is no lis
 comparison: this operator renders the accepted spec and the present one, and looks for differences.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import hashlib
+import hmac
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -38,6 +42,11 @@ from kvserving_operator.render.accepted import (
 )
 from kvserving_operator.render.metadata import seal
 
+logger = logging.getLogger(__name__)
+
+_LARGEST_RECORD: Final = 1_000_000
+"""Bytes. The API server takes a ConfigMap of 1 MiB, names and metadata included."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
@@ -49,8 +58,35 @@ class Wanted:
 
 
 def stored_record(observed: Observed, name: str) -> Record | None:
-    """What was last accepted for this object, if anything."""
+    """What was last accepted for this object, if anything: as it is stored, by whomever."""
     return parse_record(observed.child(paths.CONFIGMAPS, child_names(name).accepted))
+
+
+def trusted_record(observed: Observed, name: str, auth: AuthMaterial) -> Record | None:
+    """The record, unless somebody else has written in it.
+
+    While the Secret is lost nothing proves a record: its spec is used then, its parts are not.
+    """
+    record = stored_record(observed, name)
+    secret = observed.child(paths.SECRETS, child_names(name).auth)
+    if record is None or secret is None or is_genuine(record, auth):
+        return record
+    logger.warning("the record of what was accepted was not written by us; it is made anew")
+    return None
+
+
+def is_genuine(record: Record, auth: AuthMaterial) -> bool:
+    """Whether the record was written with these secrets, and has not been changed since.
+
+    Whoever may edit ConfigMaps must not by that have pods of his own made by the operator.
+    """
+    return hmac.compare_digest(record.auth.encode(), _signature(record, auth).encode())
+
+
+def _signature(record: Record, auth: AuthMaterial) -> str:
+    content = {"spec": record.spec, "adopt": record.adopt, "parts": record.parts}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hmac.new(auth_digest(auth).encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
 def plan_of(live: Manifest, spec: Mapping[str, Any], defaults: Defaults) -> Plan | None:
@@ -69,21 +105,64 @@ def wanted(
     owner, adopt = owner_of(live), _adopt(live)
     fresh = render(plan, auth, owner)
     kept: dict[str, Mapping[str, Any]] = {}
-    if record is not None and record.auth == auth_digest(auth) and record.adopt == adopt:
+    if record is not None and record.adopt == adopt and is_genuine(record, auth):
         own, before = held_parts(fresh), _rendered_before(live, fresh, record, auth, defaults)
-        kept = {
-            name: part
-            for name, part in record.parts.items()
-            if name in own and own[name] != part and before.get(name) == own[name]
-        }
+        kept = _with_readers(
+            {
+                name: part
+                for name, part in record.parts.items()
+                if name in own and own[name] != part and before.get(name) == own[name]
+            },
+            own,
+            record.parts,
+        )
     settled = tuple(
         with_part(m, kept[identity(m)], owner) if identity(m) in kept else m for m in fresh
     )
-    entry = Record(
-        spec=live["spec"], auth=auth_digest(auth), adopt=adopt, parts=held_parts(settled)
+    entry = Record(spec=live["spec"], auth="", adopt=adopt, parts=held_parts(settled))
+    return Wanted(
+        manifests=(*_recorded(plan, entry, auth, owner), *settled), held=tuple(sorted(kept))
     )
-    manifests = (seal(record_manifest(plan, entry), owner), *settled)
-    return Wanted(manifests=manifests, held=tuple(sorted(kept)))
+
+
+def _with_readers(
+    kept: Mapping[str, Mapping[str, Any]],
+    own: Mapping[str, Mapping[str, Any]],
+    before: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Mapping[str, Any]]:
+    """What may be kept: configurations together with the pods that read them, or neither.
+
+    Templates carry the hash of what they read. Were a configuration held under a new template, its
+    pods would be taken for pods that have read the new one.
+    """
+    left = dict(kept)
+    pairs = [(workload, config) for workload in own for config in _read_by(own[workload], own)]
+    dropped = True
+    while dropped:
+        new = {name for name in own if own[name] != before.get(name) and name not in left}
+        dropped = False
+        for name in {name for pair in pairs if new.intersection(pair) for name in pair}:
+            dropped = left.pop(name, None) is not None or dropped
+    return left
+
+
+def _read_by(part: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+    for volume in (part.get("spec") or {}).get("volumes") or ():
+        name = f"ConfigMap {(volume.get('configMap') or {}).get('name')}"
+        if name in own:
+            yield name
+
+
+def _recorded(
+    plan: Plan, entry: Record, auth: AuthMaterial, owner: OwnerReference
+) -> tuple[Manifest, ...]:
+    """The record as it fits into a ConfigMap: with the parts, without them, or not at all."""
+    for record in (entry, replace(entry, parts={})):
+        signed = replace(record, auth=_signature(record, auth))
+        manifest = record_manifest(plan, signed)
+        if sum(len(text.encode()) for text in manifest["data"].values()) <= _LARGEST_RECORD:
+            return (seal(manifest, owner),)
+    return ()
 
 
 def last_good(

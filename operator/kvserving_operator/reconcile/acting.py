@@ -11,7 +11,7 @@ from kvserving_operator.kube.paths import Resource, resource_of
 from kvserving_operator.observe.gather import Observed
 from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
-from kvserving_operator.reconcile.acceptance import Wanted, last_good, stored_record, wanted
+from kvserving_operator.reconcile.acceptance import Wanted, last_good, trusted_record, wanted
 from kvserving_operator.reconcile.auth import auth_from
 from kvserving_operator.reconcile.children import Applied, Children, Comparison
 from kvserving_operator.reconcile.rechecks import by_api
@@ -32,6 +32,11 @@ class Outcome:
     """Kinds that the cluster does not know."""
     held: tuple[str, ...] = ()
     """Children that stay as an earlier operator rendered them."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that could be written is written: pods may follow it."""
+        return not (self.applied.troubles or self.applied.retry)
 
 
 class Acting:
@@ -55,7 +60,7 @@ class Acting:
             return await self._keep_up(live, observed, served)
         name = live["metadata"]["name"]
         auth = auth_from(observed.child(paths.SECRETS, planned.names.auth))
-        record = stored_record(observed, name)
+        record = trusted_record(observed, name, auth)
         children = wanted(live, planned, record, auth, self._defaults)
         manifests, absent = by_api(children.manifests, served)
         comparison = await self._children.compare(observed, manifests)
@@ -101,17 +106,17 @@ class Acting:
         manifests, _ = by_api(children.manifests, served)
         comparison = await self._children.compare(observed, manifests)
         if comparison.conflicts:
-            return nothing
+            return replace(nothing, applied=Applied(troubles=comparison.conflicts))
         checked = await self._children.check(comparison)
         if checked.troubles or checked.retry:
-            return nothing
+            return replace(nothing, applied=replace(checked, written=()))
         applied = await self._write(comparison)
         return replace(nothing, observed=_updated(observed, applied.written), applied=applied)
 
     def _accepted(self, live: Manifest, observed: Observed) -> Wanted | None:
         name = live["metadata"]["name"]
         auth = auth_from(observed.child(paths.SECRETS, child_names(name).auth))
-        return last_good(live, stored_record(observed, name), auth, self._defaults)
+        return last_good(live, trusted_record(observed, name, auth), auth, self._defaults)
 
     async def _write(self, comparison: Comparison) -> Applied:
         applied = await self._children.write(comparison)

@@ -62,6 +62,11 @@ class Change:
         """Kind and name."""
         return label(self.rendered)
 
+    @property
+    def remade(self) -> bool:
+        """Whether the live object must go before the rendered one can be."""
+        return self.live is not None and bool(frozen_changes(self.rendered, self.live))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
@@ -71,6 +76,8 @@ class Comparison:
     obsolete: tuple[Manifest, ...]
     """Ours, and no longer wanted."""
     conflicts: tuple[Trouble, ...]
+    leaving: tuple[str, ...] = ()
+    """Wanted children under whose names something of ours is still being deleted."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -88,6 +95,13 @@ class Applied:
     troubles: tuple[Trouble, ...] = ()
     retry: tuple[str, ...] = ()
     """Failures that a later pass may not meet."""
+    waiting: tuple[str, ...] = ()
+    """Children that can be made only when their predecessors are gone."""
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether something that is wanted is not written, although nobody need do anything."""
+        return bool(self.retry or self.waiting)
 
 
 class Children:
@@ -105,9 +119,12 @@ class Children:
         lives = await asyncio.gather(*(self._live(observed, manifest) for manifest in rendered))
         changes: list[Change] = []
         conflicts: list[Trouble] = []
+        leaving: list[str] = []
         for manifest, live in zip(rendered, lives, strict=True):
             if live is not None and not is_ours(live, observed.uid):
                 conflicts.append(conflict_of(manifest))
+            elif live is not None and _leaving(live):
+                leaving.append(label(manifest))
             elif self._needs_write(manifest, live):
                 changes.append(Change(rendered=manifest, live=live))
         wanted = {(resource_of(m), m["metadata"]["name"]) for m in rendered}
@@ -116,7 +133,12 @@ class Children:
             for m in observed.ours()
             if (resource_of(m), m["metadata"]["name"]) not in wanted and not _leaving(m)
         )
-        return Comparison(changes=tuple(changes), obsolete=obsolete, conflicts=tuple(conflicts))
+        return Comparison(
+            changes=tuple(changes),
+            obsolete=obsolete,
+            conflicts=tuple(conflicts),
+            leaving=tuple(leaving),
+        )
 
     async def check(self, comparison: Comparison) -> Applied:
         """Ask the server, by a dry run, what it thinks of what holds parts of the user's."""
@@ -132,14 +154,15 @@ class Children:
         A stage that fails ends the writing: engines without their policies or configuration would
         be worse than engines that start a little later.
         """
-        total = Applied()
+        total = Applied(waiting=comparison.leaving)
         ordered = sorted(comparison.changes, key=_stage)
         for _, group in groupby(ordered, key=_stage):
             stage = list(group)
             results = await asyncio.gather(
                 *(self._write(change) for change in stage), return_exceptions=True
             )
-            total = _sum(total, _collect(stage, results))
+            remade = Applied(waiting=tuple(c.label for c in stage if c.remade))
+            total = _sum(_sum(total, remade), _collect(stage, results))
             if total.troubles or total.retry:
                 return total
         return _sum(total, await self._prune(comparison.obsolete))
@@ -166,7 +189,7 @@ class Children:
     def _needs_write(self, rendered: Manifest, live: Manifest | None) -> bool:
         if live is None:
             return True
-        if _leaving(live) or not needs_apply(rendered, live):
+        if not needs_apply(rendered, live):
             return False
         metadata = live["metadata"]
         state = (metadata["resourceVersion"], _hash(rendered))
@@ -236,7 +259,7 @@ def _stage(change: Change) -> int:
 
 
 def _leaving(manifest: Manifest) -> bool:
-    # Its successor is made when it is gone; the DELETED event brings the pass.
+    # Its successor is made when it is gone; the DELETED event, or a look after a while, brings it.
     return "deletionTimestamp" in manifest["metadata"]
 
 
@@ -267,4 +290,5 @@ def _sum(one: Applied, other: Applied) -> Applied:
         removed=one.removed + other.removed,
         troubles=one.troubles + other.troubles,
         retry=one.retry + other.retry,
+        waiting=one.waiting + other.waiting,
     )

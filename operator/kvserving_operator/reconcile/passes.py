@@ -88,7 +88,7 @@ class Reconciler:
         planned = _plan(live, self._defaults)
         outcome = await self._act(live, planned, observed, served)
         healths = healths_of(planned, outcome.observed, child_names(key.name))
-        if isinstance(planned, Plan) and not outcome.applied.troubles and not planned.suspended:
+        if isinstance(planned, Plan) and outcome.complete and not planned.suspended:
             await replace_outdated(self._client, key, planned, healths, uid=uid)
         return await self._report(key, live, planned, outcome, healths)
 
@@ -112,6 +112,7 @@ class Reconciler:
             pending=outcome.pending,
             absent=outcome.absent,
             held=outcome.held,
+            unfinished=outcome.applied.unfinished,
         )
         now = self._now()
         status = compute(situation, now=now)
@@ -122,7 +123,10 @@ class Reconciler:
         return PassResult(
             retry=outcome.applied.retry + _again(outcome.applied.troubles),
             requeue_after=next_look(
-                decision.look_again, foreign=conflict, absent=bool(outcome.absent)
+                decision.look_again,
+                foreign=conflict,
+                absent=bool(outcome.absent),
+                leaving=bool(outcome.applied.waiting),
             ),
             events=events_between(stored, status) if decision.write else (),
             status_written=decision.write,

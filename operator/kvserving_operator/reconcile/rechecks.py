@@ -1,6 +1,7 @@
 """What no event will tell of: names that others hold, APIs that the cluster lacks. Pure.
 
-Both are looked at again after a while; until then the pass goes on without them.
+An event tells of a child that is gone at last, but the cache that is read then may not know it yet.
+All are looked at again after a while; until then the pass goes on without them.
 """
 
 from collections.abc import Collection, Iterable
@@ -12,6 +13,8 @@ from kvserving_operator.plan.model import Manifest
 
 CONFLICT_RECHECK: Final = 30.0
 """Seconds until a taken name is looked at again: its owner is not watched."""
+LEAVING_RECHECK: Final = 10.0
+"""Seconds until it is looked again whether a child that is being deleted is gone."""
 API_RECHECK: Final = 30.0
 """Seconds until it is looked again whether an API that was absent is there."""
 
@@ -30,10 +33,15 @@ def by_api(
     return wanted, tuple(absent)
 
 
-def next_look(look_again: float | None, *, foreign: bool, absent: bool) -> float | None:
+def next_look(
+    look_again: float | None, *, foreign: bool, absent: bool, leaving: bool = False
+) -> float | None:
     """Seconds until the next pass that no event will bring; None: none is needed."""
     if foreign:
         return CONFLICT_RECHECK
-    if not absent:
-        return look_again
-    return API_RECHECK if look_again is None else min(look_again, API_RECHECK)
+    looks = (
+        look_again,
+        API_RECHECK if absent else None,
+        LEAVING_RECHECK if leaving else None,
+    )
+    return min((look for look in looks if look is not None), default=None)

@@ -69,6 +69,8 @@ async def _replace_one(client: ApiClient, key: Key, target: _Target, *, uid: str
     workload = await client.get(paths.STATEFULSETS, key.namespace, target.workload)
     if workload is None or not is_ours(workload, uid):
         return None
+    if "deletionTimestamp" in workload["metadata"]:
+        return None  # nobody would make the pod again
     if (workload["spec"].get("updateStrategy") or {}).get("type") != "OnDelete":
         return None
     pods = await client.list(

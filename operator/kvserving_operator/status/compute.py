@@ -25,6 +25,7 @@ from kvserving_operator.observe.labels import selector
 from kvserving_operator.status.roles import CONDITION_OF, SERVING_ROLES, role_conditions
 from kvserving_operator.status.situation import Situation
 
+_UNFINISHED = "not everything that the spec asks for is written yet; it is tried again"
 _TRUE, _FALSE, _UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
 
 
@@ -83,6 +84,9 @@ def _ready(situation: Situation, spec_valid: Condition, roles: Sequence[Conditio
     if failed is not None and not _was_ready_at_this_generation(situation):
         # Roles that are ready are ready for the previous spec; this one is not in force.
         return condition(type_, status=_FALSE, reason=failed.reason, message=failed.message)
+    if situation.unfinished and not _was_ready_at_this_generation(situation):
+        reason = Reason.ROLES_NOT_READY
+        return condition(type_, status=_FALSE, reason=reason, message=_UNFINISHED)
     return _ready_by_roles(roles)
 
 
@@ -141,6 +145,9 @@ def _work_in_progress(situation: Situation) -> list[Condition]:
         problem = broken[0].problem
         why = (Reason.NO_PROGRESS, problem.message if problem else "")
         return _moves(progressing=False, reconciling=True, stalled=False, why=why)
+    if situation.unfinished:
+        why = (Reason.CREATING, _UNFINISHED)
+        return _moves(progressing=True, reconciling=True, stalled=False, why=why)
     moving = {role: h for role, h in healths.items() if not h.settled}
     if not moving:
         why = _at_rest(situation)

@@ -40,6 +40,8 @@ class Situation:
     """Wanted objects that were left out because the cluster lacks their API."""
     held: tuple[str, ...] = ()
     """Children that stay as an earlier operator rendered them."""
+    unfinished: bool = False
+    """Something that is wanted is not written yet, and will be without anybody's help."""
 
     @property
     def plan(self) -> Plan | None:

@@ -10,7 +10,15 @@ import pytest
 
 from kvserving_operator.api import meta
 from kvserving_operator.plan.model import AuthMaterial, Defaults, Plan
-from kvserving_operator.reconcile.acceptance import Wanted, last_good, plan_of, wanted
+from kvserving_operator.reconcile import acceptance
+from kvserving_operator.reconcile.acceptance import (
+    Wanted,
+    is_genuine,
+    last_good,
+    plan_of,
+    wanted,
+)
+from kvserving_operator.render import render as plain_render
 from kvserving_operator.render.accepted import Record, parse_record
 from tests.unit.api.builders import make
 from tests.unit.stack import AUTH, DEFAULTS, SPLIT, TIER, one
@@ -130,6 +138,65 @@ def test_other_secrets_reach_their_readers() -> None:
     plain = decide(live(), record, auth=OTHER_AUTH)
     assert plain.held == ()
     assert plain.manifests != decide(live(), record).manifests
+
+
+def configured(content: str) -> Any:
+    """A later operator that writes the LMCache file differently, agent image apart."""
+
+    def render_(plan: Plan, auth: AuthMaterial, owner: Any) -> tuple[Any, ...]:
+        manifests = copy.deepcopy(plain_render(plan, auth, owner))
+        for manifest in manifests:
+            if manifest["metadata"]["name"] == "x-lmcache":
+                manifest["data"] = {"lmcache.yaml": content}
+            if (manifest["kind"], manifest["metadata"]["name"]) == ("StatefulSet", "x-prefill"):
+                template = manifest["spec"]["template"]["metadata"]
+                template["annotations"][meta.ANNOTATION_CONFIG_HASH] = content
+        return manifests
+
+    return render_
+
+
+def test_a_configuration_is_never_held_apart_from_its_readers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else pods carry the hash of a file that they do not have, and miss its change later."""
+    _, record = recorded(live())
+    monkeypatch.setattr(acceptance, "render", configured("newer"))
+    both = ("ConfigMap x-lmcache", "StatefulSet x-prefill")
+    assert decide(live(), record).held == both
+    assert decide(live(decode__extraArgs=["--max-num-seqs=7"]), record).held == both
+    later = decide(live(prefill__extraArgs=["--max-num-seqs=7"]), record)
+    assert one(later.manifests, "ConfigMap", "x-lmcache")["data"] == {"lmcache.yaml": "newer"}
+    prefill = one(later.manifests, "StatefulSet", "x-prefill")["spec"]["template"]["metadata"]
+    assert prefill["annotations"][meta.ANNOTATION_CONFIG_HASH] == "newer"
+    assert later.held == ()
+
+
+def test_a_record_that_somebody_edited_is_not_obeyed() -> None:
+    first, record = recorded(live())
+    parts = copy.deepcopy(dict(record.parts))
+    pod: Any = parts["StatefulSet x-decode"]["spec"]
+    pod["containers"][0]["command"] = ["sh", "-c", "evil"]
+    edited = dataclasses.replace(record, parts=parts)
+    assert decide(live(), edited) == first
+    spec = dataclasses.replace(record, spec={**record.spec, "suspend": False})
+    assert not is_genuine(spec, AUTH)
+    assert is_genuine(record, AUTH)
+    assert not is_genuine(record, OTHER_AUTH)
+
+
+def test_a_record_too_large_for_a_config_map_is_cut_or_left_out() -> None:
+    """An API server takes 1 MiB; a spec that can be served must not fail by its own record."""
+    note = {"metadata": {"annotations": {f"a{i}.example/b": "x" * 250_000 for i in range(3)}}}
+    large = live(decode__podTemplate=note)
+    first, record = recorded(large)
+    assert record.parts == {}
+    assert record.spec == large["spec"]
+    assert decide(large, record) == first
+    note["metadata"]["annotations"]["more/b"] = "x" * 400_000
+    names = [m["metadata"]["name"] for m in decide(live(decode__podTemplate=note), None).manifests]
+    assert "x-accepted" not in names
+    assert "x-decode" in names
 
 
 def test_a_refused_spec_keeps_up_the_accepted_one() -> None:

@@ -100,8 +100,14 @@ async def test_what_is_not_wanted_any_more_is_obsolete() -> None:
 
 async def test_a_child_that_is_being_deleted_is_waited_for() -> None:
     leaving = live(RENDERED[-1], deletionTimestamp="now", annotations={})
-    comparison = await compare(RecordingClient(), leaving, *(live(o) for o in RENDERED[:-1]))
+    client = RecordingClient()
+    children = subject(client)
+    others = (live(o) for o in RENDERED[:-1])
+    comparison = await children.compare(observed(leaving, *others), RENDERED)
     assert comparison.changes == ()
+    applied = await children.write(comparison)
+    assert applied.waiting == (label(leaving),)
+    assert applied.unfinished, "its successor is not made: this is not the end"
 
 
 async def test_writes_come_in_the_order_in_which_others_need_them() -> None:
@@ -239,6 +245,7 @@ async def test_a_frozen_field_is_changed_by_making_the_object_again_around_its_p
     applied = await children.write(comparison)
     assert client.writes == ["orphan StatefulSet x-decode uid-StatefulSet x-decode"]
     assert applied.troubles == ()
+    assert applied.waiting == ("StatefulSet x-decode",)
 
 
 async def test_volume_claims_that_are_not_wanted_any_more_are_a_frozen_change() -> None:

@@ -6,6 +6,7 @@ from kvserving_operator.kube import paths
 from kvserving_operator.reconcile.rechecks import (
     API_RECHECK,
     CONFLICT_RECHECK,
+    LEAVING_RECHECK,
     by_api,
     next_look,
 )
@@ -31,8 +32,13 @@ def test_only_objects_whose_api_exists_are_wanted():
         (5.0, "api", 5.0),
         (300.0, "api", API_RECHECK),
         (5.0, "name", CONFLICT_RECHECK),
+        (None, "child", LEAVING_RECHECK),
+        (300.0, "child", LEAVING_RECHECK),
+        (5.0, "child", 5.0),
     ],
 )
 def test_the_next_look(look_again: float | None, missing: str, expected: float | None):
-    found = next_look(look_again, foreign=missing == "name", absent=missing == "api")
+    found = next_look(
+        look_again, foreign=missing == "name", absent=missing == "api", leaving=missing == "child"
+    )
     assert found == expected

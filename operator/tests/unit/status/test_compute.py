@@ -177,6 +177,23 @@ def test_a_failed_write_of_a_new_generation_is_not_ready() -> None:
     assert movement(status) == ("False", "True", "False", "ApplyFailed")
 
 
+def test_a_new_generation_that_is_not_written_yet_is_neither_ready_nor_settled() -> None:
+    """The roles are well, for the previous spec: a write of this one met a 503."""
+    status = compute(situation(generation=2, unfinished=True), now=NOW)
+    ready = get(status, ConditionType.READY)
+    assert (ready.status, ready.reason) == (ConditionStatus.FALSE, Reason.ROLES_NOT_READY)
+    assert "not everything" in ready.message
+    assert get(status, ConditionType.RECONCILING).status is ConditionStatus.TRUE
+    assert get(status, ConditionType.STALLED).status is ConditionStatus.FALSE
+
+
+def test_an_unfinished_repair_does_not_take_it_out_of_service() -> None:
+    before = compute(situation(), now=NOW)
+    status = compute(situation(previous=before, unfinished=True), now=NOW)
+    assert get(status, ConditionType.READY).status is ConditionStatus.TRUE
+    assert get(status, ConditionType.RECONCILING).status is ConditionStatus.TRUE
+
+
 def test_a_failed_repair_of_a_generation_that_was_ready_does_not_take_it_out_of_service() -> None:
     failed = (trouble(Reason.APPLY_FAILED, stalled=False),)
     status = computed(situation(troubles=failed, previous=computed(situation())))
