@@ -95,8 +95,10 @@ class Workers:
             self._account(key, result)
             self._reschedule(key, result)
         except errors.FencedError:
-            # Leadership is gone; the process is about to end. Nothing may be retried here.
+            # Leadership is gone and the process about to end, unless a late renewal saves it: then
+            # nothing but this would bring the key back before the resync.
             outcome = "fenced"
+            self._queue.add_backoff(key)
             logger.warning("pass stopped: leadership is uncertain", extra=log_fields(key))
         except Exception as error:  # noqa: BLE001 a bug in one object must not stop the others
             delay = self._queue.add_backoff(key)

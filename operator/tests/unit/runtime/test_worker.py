@@ -142,14 +142,22 @@ async def test_a_pass_that_hangs_is_abandoned() -> None:
     bench.task.cancel()
 
 
-async def test_a_fenced_pass_is_not_retried() -> None:
+async def test_a_fenced_pass_is_not_lost() -> None:
+    """A renewal that comes late, but before anybody else's, opens the fence again."""
+    closed = True
+
     async def reconcile(_: Key) -> PassResult:
-        raise errors.FencedError
+        if closed:
+            raise errors.FencedError
+        return PassResult()
 
     bench = Bench(reconcile)
     bench.queue.add(A)
+    await asyncio.sleep(0.1)
+    closed = False
     await asyncio.sleep(100)
-    assert bench.times(A) == [0.0]
+    assert bench.times(A) == [0.0, 0.2]
+    assert bench.queue.failures(A) == 0
     await bench.end()
 
 
