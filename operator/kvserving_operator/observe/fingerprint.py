@@ -12,6 +12,7 @@ from typing import Any
 
 from kvserving_operator.kube import paths
 from kvserving_operator.kube.paths import Resource
+from kvserving_operator.observe.pods import FINISHED
 from kvserving_operator.plan.model import Manifest
 
 # Bookkeeping of other writers in annotations, which nothing here reads.
@@ -67,6 +68,7 @@ def _metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 
 def _pod_status(status: dict[str, Any]) -> dict[str, Any]:
     return {
+        "finished": status.get("phase") in FINISHED,
         "conditions": [
             {field: condition.get(field) for field in ("type", "status", "reason", "message")}
             for condition in status.get("conditions") or ()

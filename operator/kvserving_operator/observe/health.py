@@ -73,7 +73,11 @@ def read_workload(
     `desired` is the number of replicas the plan wants; None takes the workload's own, for a spec
     that cannot be planned. `label` names the workload where it does not exist yet.
     """
-    facts = tuple(read_pod(pod) for pod in pods if _belongs(pod, workload))
+    facts = tuple(
+        fact
+        for fact in (read_pod(pod) for pod in pods if _belongs(pod, workload))
+        if not (fact.finished and _leaves_finished(workload))
+    )
     spec, status = _part(workload, "spec"), _part(workload, "status")
     generation = (workload or {}).get("metadata", {}).get("generation", 0)
     observed = workload is not None and int(status.get("observedGeneration") or 0) >= generation
@@ -103,6 +107,12 @@ def _belongs(pod: Manifest, workload: Manifest | None) -> bool:
     if workload is None or workload["kind"] != "StatefulSet":
         return True
     return is_ours(pod, workload["metadata"]["uid"])
+
+
+def _leaves_finished(workload: Manifest | None) -> bool:
+    # A StatefulSet's controller deletes a finished pod and makes it again: it is a replica that is
+    # missing. A Deployment's makes another one and leaves it lying about.
+    return workload is not None and workload["kind"] == "Deployment"
 
 
 def _updated(

@@ -15,6 +15,8 @@ from kvserving_operator.plan.model import Manifest
 REVISION_LABEL = "controller-revision-hash"
 """Set by the StatefulSet controller on each pod: the revision that the pod was made from."""
 
+FINISHED = frozenset({"Failed", "Succeeded"})
+"""Phases of pods that run no more."""
 _PULL_FAILURES = frozenset(
     {
         "ErrImagePull",
@@ -53,6 +55,8 @@ class PodFacts:
     ready: bool
     """In service: the Ready condition is True and the pod is not being deleted."""
     terminating: bool
+    finished: bool
+    """It runs no more and never will: evicted, refused or shut down by its node."""
     problem: Problem | None
 
 
@@ -68,6 +72,7 @@ def read_pod(pod: Manifest) -> PodFacts:
         revision=str(labels_of(pod).get(REVISION_LABEL, "")),
         ready=ready,
         terminating=terminating,
+        finished=status.get("phase") in FINISHED,
         problem=None if ready or terminating else next(_problems(metadata["name"], status), None),
     )
 

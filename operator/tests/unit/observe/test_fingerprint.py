@@ -63,6 +63,7 @@ def test_noise(resource: Resource, obj: Any, path: str, value: Any) -> None:
         (paths.PODS, POD, "status/containerStatuses/0/restartCount", 1),
         (paths.PODS, POD, "status/containerStatuses/0/state", waiting("ErrImagePull")),
         (paths.PODS, POD, "metadata/deletionTimestamp", "now"),
+        (paths.PODS, POD, "status/phase", "Failed"),
         (paths.CONFIGMAPS, CR, "metadata/resourceVersion", "2"),
     ],
 )

@@ -86,6 +86,20 @@ def deployment(**status: int) -> Any:
     }
 
 
+def test_pods_that_a_node_put_an_end_to_are_no_replicas_of_a_deployment() -> None:
+    """Nobody deletes them: they stay, beside those that took their place."""
+    evicted = pod(
+        "r-0", owner="rs", ready=False, containers=[container(state=ended(137, "OOMKilled"))]
+    )
+    evicted["status"] |= {"phase": "Failed", "reason": "Evicted"}
+    finished = pod("r-3", owner="rs", ready=False)
+    finished["status"] |= {"phase": "Succeeded"}
+    pods = [evicted, pod("r-1", owner="rs"), pod("r-2", owner="rs"), finished]
+    found = health(deployment(replicas=2, updatedReplicas=2), *pods)
+    assert (found.replicas, found.ready, found.problem) == (2, 2, None)
+    assert found.settled
+
+
 def test_a_deployment_counts_when_only_updated_replicas_are_left() -> None:
     pods = [pod("r-1", owner="rs"), pod("r-2", owner="rs")]
     assert health(deployment(replicas=2, updatedReplicas=2), *pods).settled
