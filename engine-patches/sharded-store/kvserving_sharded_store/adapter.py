@@ -7,29 +7,13 @@ from typing import Any
 
 from lmcache.integration.vllm.vllm_v1_adapter import LMCacheConnectorV1Impl, LoadSpec
 
+from kvserving_sharded_store.apart import refused, tags_of
 from kvserving_sharded_store.blocks import PagedBytes
 from kvserving_sharded_store.client import StoreClient
 from kvserving_sharded_store.policy import Mode
 from kvserving_sharded_store.selftest import all_agree
 
 _log = logging.getLogger(__name__)
-
-
-def tags_of(request: Any) -> dict[str, str]:
-    """What keeps a request's KV from others with the same tokens: cache salt and adapter."""
-    tags = {}
-    salt = getattr(request, "cache_salt", None)
-    if salt:
-        tags["kvs-salt"] = str(salt)
-    adapter = getattr(request, "lora_request", None)
-    if adapter is not None:
-        tags["kvs-adapter"] = f"{adapter.lora_name}|{adapter.lora_path}"
-    return tags
-
-
-def refused(request: Any) -> bool:
-    """Whether a request's KV is not a function of tokens: prompts given as embeddings."""
-    return getattr(request, "prompt_embeds", None) is not None
 
 
 class ShardedAdapter(LMCacheConnectorV1Impl):  # type: ignore[misc]
