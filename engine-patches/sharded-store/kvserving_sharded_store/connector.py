@@ -27,6 +27,9 @@ from kvserving_sharded_store.versions import Verdict, public
 
 _log = logging.getLogger(__name__)
 
+CONTROL_PORT = 9096
+"""Of the control contract, where the configuration names no other."""
+
 # By its name: on platforms where it needs preparation another plugin has put that there.
 _Stock: Any = KVConnectorFactory.get_connector_class_by_name("LMCacheConnectorV1")
 
@@ -101,6 +104,20 @@ def _stock_is_right(config: Any) -> bool:
     return bool(config.model_config.use_mla) and context == 1
 
 
+def _control_port() -> int:
+    """Where the control contract is served, from LMCache's configuration as far as that goes."""
+    try:
+        from lmcache.integration.vllm.utils import (  # noqa: PLC0415
+            lmcache_get_or_create_config,
+        )
+
+        config = lmcache_get_or_create_config()
+        return int(config.get_extra_config_value("kvserving.control_port", CONTROL_PORT))
+    except Exception as error:  # noqa: BLE001 (versions that nobody has read)
+        _log.warning("LMCache's configuration cannot be read: %s", error)
+        return CONTROL_PORT
+
+
 class ShardedStoreConnector(_Stock):  # type: ignore[misc]
     """See the module."""
 
@@ -109,7 +126,7 @@ class ShardedStoreConnector(_Stock):  # type: ignore[misc]
         verdict = install(vllm=vllm.__version__, stock_is_right=right)
         self._stock = verdict.stock
         if role.name == "SCHEDULER":
-            self._tell(verdict, vllm_config)
+            self._tell(verdict)
         if verdict.stock:
             super().__init__(vllm_config, role, kv_cache_config)
             return
@@ -123,7 +140,7 @@ class ShardedStoreConnector(_Stock):  # type: ignore[misc]
 
             self._lmcache_engine = ShardedAdapter(vllm_config, role, self, kv_cache_config)
 
-    def _tell(self, verdict: Verdict, config: Any) -> None:
+    def _tell(self, verdict: Verdict) -> None:
         """Metric and, without a patch, capabilities that say so."""
         from kvserving_sharded_store.export import tell_pair  # noqa: PLC0415
 
@@ -131,9 +148,8 @@ class ShardedStoreConnector(_Stock):  # type: ignore[misc]
         tell_pair(
             public(vllm.__version__), installed("lmcache"), patched=verdict.patch, closed=closed
         )
-        extra = config.kv_transfer_config.kv_connector_extra_config or {}
-        port = int(extra.get("kvserving.control_port", 9096))
-        if verdict.patch or not port:
+        port = 0 if verdict.patch else _control_port()
+        if not port:
             return
         control = Control(
             start_id=uuid.uuid4().hex,
