@@ -7,6 +7,7 @@ block, and the stored values are of use only to CPU engines with the same block 
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -110,6 +111,7 @@ def rebind() -> None:
     if getattr(stock, "kvserving", False) or not made_for("lmcache", "0.5.6", "the CPU connector"):
         return
 
+    @functools.wraps(stock)  # whoever looks at the parameters sees the stock ones
     def create(config: Any, metadata: Any, engine: Any, *args: Any, **kwargs: Any) -> Any:
         if engine == EngineType.VLLM and torch_device_type == "cpu":
             return cpu_connector(config, metadata)
