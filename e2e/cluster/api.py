@@ -10,6 +10,7 @@ import http.client
 import json
 import ssl
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,21 +28,41 @@ class ApiError(ClusterError):
         self.status = status
 
 
-class ApiClient:
-    """Calls as the user of a kubeconfig that the tool wrote."""
+@dataclass(frozen=True)
+class Endpoint:
+    """Where an API server is, and the certificates to speak to it with."""
 
-    def __init__(self, kubeconfig: Path, *, timeout: float = 10) -> None:
+    host: str
+    port: int
+    context: ssl.SSLContext
+
+    @classmethod
+    def of(cls, kubeconfig: Path) -> Endpoint:
+        """That of a kubeconfig that the tool wrote: JSON, one cluster, one user."""
         config = json.loads(kubeconfig.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        self._context = ssl.create_default_context(cadata=authority)
+        context = ssl.create_default_context(cadata=authority)
         with tempfile.NamedTemporaryFile() as pem:
             for field in ("client-certificate-data", "client-key-data"):
                 pem.write(base64.b64decode(user[field]))
             pem.flush()
-            self._context.load_cert_chain(pem.name)
+            context.load_cert_chain(pem.name)
         address = urlsplit(cluster["server"])
-        self._host, self._port = address.hostname or "", address.port or 443
+        return cls(address.hostname or "", address.port or 443, context)
+
+    def connection(self, *, timeout: float) -> http.client.HTTPSConnection:
+        """A new connection, which is opened by its first request."""
+        return http.client.HTTPSConnection(
+            self.host, self.port, context=self.context, timeout=timeout
+        )
+
+
+class ApiClient:
+    """Calls as the user of a kubeconfig that the tool wrote."""
+
+    def __init__(self, kubeconfig: Path, *, timeout: float = 10) -> None:
+        self._endpoint = Endpoint.of(kubeconfig)
         self._timeout = timeout
 
     def request(
@@ -52,9 +73,7 @@ class ApiClient:
         if body is not None:
             headers["Content-Type"] = content_type or "application/json"
         payload = None if body is None else json.dumps(body)
-        connection = http.client.HTTPSConnection(
-            self._host, self._port, context=self._context, timeout=self._timeout
-        )
+        connection = self._endpoint.connection(timeout=self._timeout)
         try:
             connection.request(method, path, payload, headers)
             answer = connection.getresponse()

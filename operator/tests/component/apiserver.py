@@ -1,17 +1,16 @@
 """Requests to the real API server with the whole answer, for tests that read its messages."""
 
-import base64
 import http.client
 import json
-import ssl
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import yaml
+
+from cluster.api import Endpoint
 
 Object = dict[str, Any]
 
@@ -42,19 +41,7 @@ class Server:
     """The API server as one user sees it; one connection, opened again when it broke."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        config = yaml.safe_load(kubeconfig.read_text())
-        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        context = ssl.create_default_context(cadata=authority)
-        with tempfile.NamedTemporaryFile() as pem:
-            for field in ("client-certificate-data", "client-key-data"):
-                pem.write(base64.b64decode(user[field]))
-            pem.flush()
-            context.load_cert_chain(pem.name)
-        address = urlsplit(cluster["server"])
-        self._connection = http.client.HTTPSConnection(
-            address.hostname or "", address.port, context=context, timeout=30
-        )
+        self._connection = Endpoint.of(kubeconfig).connection(timeout=30)
 
     def send(
         self,
