@@ -41,6 +41,8 @@ class Observed:
     pods: tuple[Manifest, ...] = ()
     unreadable: Mapping[Resource, errors.RequestError] = field(default_factory=dict)
     """By kind: why it could not be read."""
+    silent: frozenset[Resource] = frozenset()
+    """Kinds of other projects that do not answer now: as good as absent, for this pass."""
 
     def child(self, resource: Resource, name: str) -> Manifest | None:
         """The child of that name if it was read and is ours, else None."""
@@ -75,15 +77,32 @@ async def gather(
     )
     children: dict[Resource, tuple[Manifest, ...]] = {}
     unreadable: dict[Resource, errors.RequestError] = {}
+    silent: set[Resource] = set()
     for kind, answer in zip((paths.SECRETS, *kinds), answers, strict=True):
-        if kind in paths.OPTIONAL_CHILDREN and isinstance(answer, errors.NotFoundError):
-            continue  # its API has gone a moment ago
+        if kind in paths.OPTIONAL_CHILDREN and _out_of_service(answer):
+            silent.add(kind)
+            continue
         if isinstance(answer, errors.RequestError):
             unreadable[kind] = answer
         else:
             children[kind] = answer
     pods = children.pop(paths.PODS, ())
-    return Observed(key=key, uid=uid, children=children, pods=pods, unreadable=unreadable)
+    return Observed(
+        key=key,
+        uid=uid,
+        children=children,
+        pods=pods,
+        unreadable=unreadable,
+        silent=frozenset(silent),
+    )
+
+
+def _out_of_service(answer: object) -> bool:
+    # Gone a moment ago, or its conversion webhook is: that is another project's outage, and no
+    # reason to leave engines unattended.
+    return isinstance(answer, errors.ApiError) and (
+        isinstance(answer, errors.NotFoundError) or answer.retryable
+    )
 
 
 async def _listed(

@@ -13,6 +13,18 @@ def is_ours(manifest: Manifest, uid: str) -> bool:
     return any(ref.get("uid") == uid and ref.get("controller") for ref in references)
 
 
+def is_predecessors(manifest: Manifest, name: str, uid: str) -> bool:
+    """True when its controller was an earlier KVServing of this name: it is being collected."""
+    references = manifest["metadata"].get("ownerReferences") or []
+    return any(
+        ref.get("controller")
+        and (ref.get("kind"), ref.get("name")) == (meta.KIND, name)
+        and str(ref.get("apiVersion", "")).partition("/")[0] == meta.GROUP
+        and ref.get("uid") != uid
+        for ref in references
+    )
+
+
 def labels_of(manifest: Manifest) -> Mapping[str, Any]:
     """The labels of an object; empty when it has none."""
     labels: Mapping[str, Any] = manifest["metadata"].get("labels") or {}

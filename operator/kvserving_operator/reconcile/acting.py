@@ -64,9 +64,9 @@ class Acting:
         children = wanted(live, planned, record, auth, self._defaults)
         manifests, absent = by_api(children.manifests, served)
         comparison = await self._children.compare(observed, manifests)
-        if comparison.conflicts:
-            applied = Applied(troubles=comparison.conflicts)
-            return Outcome(observed=observed, applied=applied, absent=absent)
+        if comparison.taken:
+            # Nothing is begun beside them: what is made now might read what is not ours.
+            return Outcome(observed=observed, applied=_taken(comparison), absent=absent)
         if planned.suspended:
             pending = comparison.labels
             return Outcome(observed=observed, applied=Applied(), pending=pending, absent=absent)
@@ -105,8 +105,8 @@ class Acting:
             return nothing
         manifests, _ = by_api(children.manifests, served)
         comparison = await self._children.compare(observed, manifests)
-        if comparison.conflicts:
-            return replace(nothing, applied=Applied(troubles=comparison.conflicts))
+        if comparison.taken:
+            return replace(nothing, applied=_taken(comparison))
         checked = await self._children.check(comparison)
         if checked.troubles or checked.retry:
             return replace(nothing, applied=replace(checked, written=()))
@@ -123,6 +123,10 @@ class Acting:
         if applied.written or applied.removed:
             logger.info("wrote %d children, removed %d", len(applied.written), len(applied.removed))
         return applied
+
+
+def _taken(comparison: Comparison) -> Applied:
+    return Applied(troubles=comparison.conflicts, waiting=comparison.inherited)
 
 
 def _unread(observed: Observed) -> tuple[Trouble, ...]:

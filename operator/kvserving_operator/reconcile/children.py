@@ -7,7 +7,7 @@ run. Then each differing child is written once, what others need first.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -18,7 +18,7 @@ from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.diff import differences, needs_apply
 from kvserving_operator.kube.paths import resource_of
 from kvserving_operator.observe.gather import Observed
-from kvserving_operator.observe.labels import is_ours, labels_of
+from kvserving_operator.observe.labels import is_ours, is_predecessors, labels_of
 from kvserving_operator.plan.model import Manifest
 from kvserving_operator.reconcile.frozen import frozen_changes, probe
 from kvserving_operator.reconcile.troubles import conflict_of, label, not_now, trouble_of
@@ -41,6 +41,7 @@ _STAGE = {
     paths.POD_MONITORS: 9,
 }
 _WORKLOAD_STAGE = {Role.VALKEY: 6, Role.PREFILL: 7, Role.DECODE: 7, Role.ROUTER: 8}
+_REMEMBERED = 2000
 # What holds parts of the spec that only the server can judge: templates, peers, parentRefs.
 _HANDED_ON = (
     paths.STATEFULSETS,
@@ -78,6 +79,13 @@ class Comparison:
     conflicts: tuple[Trouble, ...]
     leaving: tuple[str, ...] = ()
     """Wanted children under whose names something of ours is still being deleted."""
+    inherited: tuple[str, ...] = ()
+    """Wanted children whose names a deleted KVServing of our name has not given up yet."""
+
+    @property
+    def taken(self) -> bool:
+        """Whether names of ours are in somebody else's hands."""
+        return bool(self.conflicts or self.inherited)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -120,8 +128,11 @@ class Children:
         changes: list[Change] = []
         conflicts: list[Trouble] = []
         leaving: list[str] = []
+        inherited: list[str] = []
         for manifest, live in zip(rendered, lives, strict=True):
-            if live is not None and not is_ours(live, observed.uid):
+            if live is not None and is_predecessors(live, observed.key.name, observed.uid):
+                inherited.append(label(manifest))
+            elif live is not None and not is_ours(live, observed.uid):
                 conflicts.append(conflict_of(manifest))
             elif live is not None and _leaving(live):
                 leaving.append(label(manifest))
@@ -138,6 +149,7 @@ class Children:
             obsolete=obsolete,
             conflicts=tuple(conflicts),
             leaving=tuple(leaving),
+            inherited=tuple(inherited),
         )
 
     async def check(self, comparison: Comparison) -> Applied:
@@ -166,11 +178,6 @@ class Children:
             if total.troubles or total.retry:
                 return total
         return _sum(total, await self._prune(comparison.obsolete))
-
-    def forget(self, live_uids: Iterable[str]) -> None:
-        """Drop what is remembered of objects that are gone."""
-        for uid in live_uids:
-            self._settled.pop(uid, None)
 
     async def _live(self, observed: Observed, rendered: Manifest) -> Manifest | None:
         """The object under the rendered name: ours, somebody else's, or None.
@@ -223,6 +230,8 @@ class Children:
             self._settled.pop(uid, None)
             return
         self._settled[uid] = (stored["metadata"]["resourceVersion"], _hash(rendered))
+        while len(self._settled) > _REMEMBERED:
+            del self._settled[next(iter(self._settled))]  # of the oldest, which may be gone
         logger.warning(
             "%s is stored differently from what was applied, in %s; left so until it changes",
             label(rendered),

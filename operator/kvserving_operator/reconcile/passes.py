@@ -1,5 +1,6 @@
 """The pass itself: the order of things, and what each outcome means for the next one."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,6 +34,8 @@ from kvserving_operator.status import (
     decide,
     events_between,
 )
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +88,10 @@ class Reconciler:
         served = await self._discovery.served()
         observed = await gather(self._client, key, uid, optional=sorted(served, key=str))
         _raise_if_unreachable(observed.unreadable)
+        if observed.silent:
+            logger.warning("no answer about %s", ", ".join(sorted(map(str, observed.silent))))
         planned = _plan(live, self._defaults)
-        outcome = await self._act(live, planned, observed, served)
+        outcome = await self._act(live, planned, observed, served - observed.silent)
         healths = healths_of(planned, outcome.observed, child_names(key.name))
         if isinstance(planned, Plan) and outcome.complete and not planned.suspended:
             await replace_outdated(self._client, key, planned, healths, uid=uid)

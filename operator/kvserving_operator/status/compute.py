@@ -62,7 +62,8 @@ def _spec_valid(situation: Situation) -> Condition:
     if situation.absent:
         left_out = ", ".join(situation.absent)
         message = (
-            f"the spec can be served; left out, because the cluster lacks their API: {left_out}"
+            "the spec can be served; left out, because the cluster lacks their API or does not "
+            f"answer for it: {left_out}"
         )
         return condition(type_, status=_TRUE, reason=Reason.OPTIONAL_API_ABSENT, message=message)
     return condition(type_, status=_TRUE, reason=Reason.VALID, message="the spec can be served")

@@ -19,6 +19,7 @@ class Recorded:
     def __init__(self, **objects: list[Any]) -> None:
         self.objects = objects
         self.broken: set[Resource] = set()
+        self.ailing: set[Resource] = set()
         self.reads: list[tuple[str, str, str]] = []
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Any:
@@ -35,6 +36,9 @@ class Recorded:
         return self.objects.get(resource.plural, [])
 
     def _check(self, resource: Resource) -> None:
+        if resource in self.ailing:
+            message = "conversion webhook for cert-manager.io/v1alpha2 failed"
+            raise errors.ApiError(status=500, reason="", message=message, call="list")
         if resource in self.broken:
             raise errors.ForbiddenError(status=403, reason="Forbidden", message="no", call="list")
 
@@ -63,6 +67,15 @@ async def test_unreadable_is_told_apart_from_absent() -> None:
     assert set(observed.unreadable) == {paths.SERVICES, paths.SECRETS}
     assert paths.SERVICES not in observed.children
     assert observed.children[paths.CONFIGMAPS] == ()
+
+
+async def test_the_outage_of_another_projects_api_is_not_ours() -> None:
+    reader = Recorded()
+    reader.ailing = {paths.CERTIFICATES, paths.SERVICES}
+    observed = await gather(reader, KEY, "u", optional=paths.OPTIONAL_CHILDREN)
+    assert set(observed.unreadable) == {paths.SERVICES}
+    assert observed.silent == {paths.CERTIFICATES}
+    assert paths.CERTIFICATES not in observed.children
 
 
 async def test_only_what_the_object_owns_is_ours() -> None:

@@ -12,7 +12,7 @@ from kvserving_operator.kube import errors, paths
 from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.paths import Key, resource_of
 from kvserving_operator.observe.gather import Observed
-from kvserving_operator.plan.model import Refusal
+from kvserving_operator.plan.model import Plan, Refusal
 from kvserving_operator.reconcile.acceptance import wanted
 from kvserving_operator.reconcile.acting import Acting, Outcome
 from tests.unit.api.builders import make
@@ -37,13 +37,18 @@ def named(kind: str, name: str) -> Object:
     return stored(next(o for o in ACCEPTED if (o["kind"], o["metadata"]["name"]) == (kind, name)))
 
 
-async def act(client: RecordingClient, *children: Object) -> Outcome:
+REFUSED = Refusal(faults=())
+
+
+async def act(
+    client: RecordingClient, *children: Object, outcome: Plan | Refusal = REFUSED
+) -> Outcome:
     found: dict[paths.Resource, tuple[Object, ...]] = dict.fromkeys(paths.CHILDREN, ())
     for child in children:
         found[resource_of(child)] += (child,)
     observed = Observed(key=Key("default", "x"), uid="uid-1", children=found)
     acting = Acting(cast(ApiClient, client), DEFAULTS)
-    return await acting(LIVE, Refusal(faults=()), observed, ())
+    return await acting(LIVE, outcome, observed, ())
 
 
 def everything_but(kind: str, name: str) -> list[Object]:
@@ -90,3 +95,14 @@ async def test_a_record_that_somebody_else_wrote_brings_nothing_into_being() -> 
     left = [o for o in left if o is not decode]
     await act(client, forged, *left)
     assert client.writes == []
+
+
+async def test_nothing_is_begun_beside_what_a_deleted_object_of_our_name_left() -> None:
+    """Its Secret would be read by new engines, and be gone a moment later."""
+    secret = named("Secret", "x-auth")
+    secret["metadata"]["ownerReferences"][0]["uid"] = "uid-of-the-deleted-one"
+    client = RecordingClient()
+    outcome = await act(client, secret, outcome=planned(SPEC))
+    assert client.writes == client.dry_runs == []
+    assert outcome.applied.waiting == ("Secret x-auth",)
+    assert outcome.applied.troubles == ()

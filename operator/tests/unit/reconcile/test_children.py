@@ -78,6 +78,17 @@ async def test_foreign_objects_are_conflicts() -> None:
     assert comparison.changes == ()
 
 
+async def test_what_a_deleted_object_of_our_name_left_is_waited_for() -> None:
+    """kubectl replace --force: garbage collection comes a moment later. That is no conflict."""
+    ours = [live(o) for o in RENDERED]
+    for child in ours[:2]:
+        child["metadata"]["ownerReferences"][0]["uid"] = "uid-of-the-deleted-one"
+    client = RecordingClient(*ours[:2])
+    comparison = await compare(client, *ours)
+    assert comparison.conflicts == comparison.changes == ()
+    assert set(comparison.inherited) == {label(o) for o in RENDERED[:2]}
+
+
 async def test_a_foreign_secret_is_a_conflict_and_is_not_read_twice() -> None:
     secret = next(o for o in RENDERED if o["kind"] == "Secret")
     client = RecordingClient()
