@@ -70,7 +70,9 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     identity, predecessor = _identity(given.identity, environment)
     return Settings(
         kubeconfig=given.kubeconfig or None,
-        namespaces=tuple(name for name in given.namespaces.split(",") if name),
+        namespaces=tuple(
+            dict.fromkeys(name.strip() for name in given.namespaces.split(",") if name.strip())
+        ),
         agent_image=given.agent_image,
         router_image=given.router_image,
         operator_namespace=given.operator_namespace,

@@ -23,7 +23,7 @@ def test_defaults_are_those_of_the_design() -> None:
 
 
 def test_environment_sets_and_flags_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KVSERVING_NAMESPACES", "a,b")
+    monkeypatch.setenv("KVSERVING_NAMESPACES", "a, b,,a ")
     monkeypatch.setenv("KVSERVING_WORKERS", "7")
     monkeypatch.setenv("POD_NAMESPACE", "system")
     found = settings.parse(["--workers", "2"])
