@@ -6,6 +6,7 @@ single write attempt must pass. It knows nothing of objects; `client.py` gives i
 """
 
 import asyncio
+import json
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -163,7 +164,11 @@ class Transport:
             finally:
                 self._tell(request, status, loop.time() - started)
         if status < 400:
-            return payload if isinstance(payload, dict) else {}
+            if isinstance(payload, dict):
+                return payload
+            # Read as an empty answer it would be "there are none".
+            cause = ValueError("the answer is no JSON object")
+            raise errors.UnreachableError(call=str(request), cause=cause)
         if status == 401:
             await self._credentials.reload()
         raise errors.from_response(
@@ -219,6 +224,12 @@ class Transport:
 def _decode(raw: bytes) -> Any:
     try:
         return orjson.loads(raw)
+    except ValueError:
+        pass
+    try:
+        # orjson ends at 1,024 levels, the API server stores 10,000: one object more nested than
+        # that would make every LIST look like text, which is to say empty.
+        return json.loads(raw)
     except ValueError:
         # Proxies and an API server that is starting answer in plain text.
         return raw[:500].decode("utf-8", "replace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -294,6 +295,27 @@ async def test_plain_text_answers_are_errors_too(server: Server) -> None:
     async with ApiClient(credentials(server)) as client:
         with pytest.raises(errors.ForbiddenError, match="proxy says no"):
             await client.get(paths.PODS, "n", "p")
+
+
+async def test_deep_nesting_is_read_like_anything_else(server: Server) -> None:
+    """The API server stores up to 10,000 levels; the process has a limit for it (main)."""
+    limit = sys.getrecursionlimit()
+    deep = '{"items": [' + '{"x":' * 9_000 + "1" + "}" * 9_000 + "]}"
+    server.answers = [lambda _: web.Response(text=deep)]
+    sys.setrecursionlimit(25_000)
+    try:
+        async with ApiClient(credentials(server)) as client:
+            found = await client.list(paths.PODS, "n")
+    finally:
+        sys.setrecursionlimit(limit)
+    assert len(found) == 1
+
+
+async def test_an_answer_that_is_no_object_is_not_an_empty_one(server: Server) -> None:
+    server.answers = [lambda _: web.Response(text="<html>login</html>")] * 4
+    async with ApiClient(credentials(server)) as client:
+        with pytest.raises(errors.UnreachableError, match="no JSON object"):
+            await client.list(paths.PODS, "n")
 
 
 async def test_attempts_are_observed(server: Server) -> None:
