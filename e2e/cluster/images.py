@@ -119,6 +119,10 @@ def import_written(write: Callable[[IO[bytes]], None], *, what: str) -> None:
         process.stdin.close()
     except BrokenPipeError:
         failure = "containerd ended the import"
+    except BaseException:  # what was sent is not whole: containerd must not wait for the rest
+        process.kill()
+        process.communicate()
+        raise
     output = process.stdout.read().decode(errors="replace").strip()
     process.stdout.close()
     if process.wait() or failure:

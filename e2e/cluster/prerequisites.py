@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -76,7 +77,11 @@ def check(*, node: bool, building: bool, state: Path) -> list[Finding]:
     commands = commands_for_node() if node else commands_for_control_plane()
     found: list[Finding] = []
     if node:
-        found += [_root(), *(_machine(state) if os.geteuid() == 0 else [])]
+        found += [
+            architecture(platform.machine()),
+            _root(),
+            *(_machine(state) if os.geteuid() == 0 else []),
+        ]
     if building:
         commands |= commands_for_build()
         found += [_go(), _certificates()]
@@ -121,6 +126,13 @@ def advice(problems: list[Finding]) -> str:
     if not parts:
         return "this machine cannot hold the cluster: see the lines above"
     return f"missing: {'; '.join(parts)} (or run with --install)"
+
+
+def architecture(machine: str) -> Finding:
+    """Images and stand-in libraries are for x86-64 alone: better said before compiling."""
+    if machine == "x86_64":
+        return Finding("architecture")
+    return Finding("architecture", f"{machine}, but the images are made for x86-64")
 
 
 def _root() -> Finding:
@@ -187,8 +199,8 @@ def _machine(state: Path) -> list[Finding]:
 
 def overlay_problem(state: Path) -> str:
     """Why no overlay can be mounted in the state folder, "" when one can: it is tried."""
-    state.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=state, prefix=".overlay-") as folder:
+    place = _nearest_folder(state)  # on the same file system, and `check` makes no folder
+    with tempfile.TemporaryDirectory(dir=place, prefix=".kvserving-overlay-") as folder:
         parts = {name: f"{folder}/{name}" for name in ("lower", "upper", "work", "merged")}
         for path in parts.values():
             Path(path).mkdir()
@@ -266,8 +278,13 @@ def _path_problem(state: Path) -> str:
     return ""
 
 
+def _nearest_folder(path: Path) -> Path:
+    """The path, or what of it exists already."""
+    return next(folder for folder in (path, *path.parents) if folder.is_dir())
+
+
 def _disk(state: Path, least: int) -> Finding:
-    folder = next(path for path in (state, *state.parents) if path.exists())
+    folder = _nearest_folder(state)
     free = shutil.disk_usage(folder).free
     problem = "" if free >= least else f"{free / GIB:.1f} GiB free, {least / GIB:.0f} needed"
     return Finding(f"disk ({folder})", problem)

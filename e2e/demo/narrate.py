@@ -7,9 +7,7 @@ import sys
 import time
 
 from stack.kubectl import Kubectl, Object
-
-LOOK = 3.0
-"""Seconds between two looks at the object for a progress line."""
+from stack.progress import Changes
 
 _count = itertools.count(1)
 _start = time.monotonic()
@@ -25,22 +23,9 @@ def say(line: str) -> None:
     print(f"    {line}", flush=True)
 
 
-class Progress:
-    """Prints a line when what is waited for changes, and every 15 s otherwise; looks every 3 s."""
-
-    def __init__(self, kubectl: Kubectl, name: str) -> None:
-        self._kubectl, self._name = kubectl, name
-        self._last, self._printed, self._looked = "", 0.0, -LOOK
-
-    def __call__(self, elapsed: float) -> None:
-        if elapsed - self._looked < LOOK:
-            return
-        self._looked = elapsed
-        obj = self._kubectl.get("kvserving", self._name)
-        line = summary(obj)
-        if line != self._last or elapsed - self._printed > 15:
-            say(f"{elapsed:4.0f} s  {line}")
-            self._last, self._printed = line, elapsed
+def progress(kubectl: Kubectl, name: str) -> Changes:
+    """Says how far a KVServing is while something about it is waited for."""
+    return Changes(lambda: summary(kubectl.get("kvserving", name)), say)
 
 
 def summary(obj: Object | None) -> str:
@@ -63,7 +48,7 @@ def status(kubectl: Kubectl) -> None:
     print(kubectl.run("get", "kvservings", "-o", "wide"))
     for obj in kubectl.list("kvservings"):
         say(f"conditions of {obj['metadata']['name']}:")
-        for item in obj["status"]["conditions"]:
+        for item in (obj.get("status") or {}).get("conditions") or []:
             say(f"  {item['type']:<18} {item['status']:<8} {item['reason']:<22} {item['message']}")
     print(kubectl.run("get", "pods", "-o", "wide"))
     sys.stdout.flush()

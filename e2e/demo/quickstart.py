@@ -6,7 +6,7 @@ from demo import narrate
 from stack import pods
 from stack.client import Answer, Client, engine_metrics, prompt
 from stack.install import REPO, image
-from stack.kubectl import Kubectl, is_true, wait_for
+from stack.kubectl import Kubectl, NotInTimeError, is_true, wait_for
 
 NAME = "quickstart"
 MANIFEST = REPO / "examples" / "quickstart.yaml"
@@ -35,12 +35,16 @@ def tell(kubectl: Kubectl, answer: Answer) -> None:
 
 def wait_ready(kubectl: Kubectl, name: str, timeout: float = 400) -> None:
     """Wait for Ready=True of the current generation, with progress."""
-    wait_for(
-        f"KVServing {name} Ready",
-        lambda: is_true(kubectl.get("kvserving", name), "Ready"),
-        timeout=timeout,
-        progress=narrate.Progress(kubectl, name),
-    )
+    try:
+        wait_for(
+            f"KVServing {name} Ready",
+            lambda: is_true(kubectl.get("kvserving", name), "Ready"),
+            timeout=timeout,
+            progress=narrate.progress(kubectl, name),
+        )
+    except NotInTimeError:
+        narrate.status(kubectl)  # which condition and which pod it is that waits
+        raise
     narrate.say("Ready=True")
 
 
@@ -59,7 +63,7 @@ def run(kubectl: Kubectl) -> None:
 
     narrate.step("The prefill pod is replaced: its memory is gone, Valkey's is not")
     pod = f"{NAME}-prefill-0"
-    pods.replace(kubectl, pod, progress=narrate.Progress(kubectl, NAME))
+    pods.replace(kubectl, pod, progress=narrate.progress(kubectl, NAME))
     wait_ready(kubectl, NAME)
     before = engine_metrics(kubectl, pod).get(HITS, 0.0)
     again = wait_for(

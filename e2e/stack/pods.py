@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stack.kubectl import Kubectl, KubectlError, NotInTimeError, Object, wait_for
+from stack.progress import Changes
 
-REPLACE_TIMEOUT = 300.0
+REPLACE_TIMEOUT = 420.0
+"""Seconds: an engine may take the 200 of a prefill's grace period to end, and starts anew then."""
 DELETE_TIMEOUT = 120.0
 LOGS_AFTER = 60.0
 """Seconds that a pod may take to end before its last log lines are shown."""
 LOG_LINES = 15
-LOOK, REPEAT = 3.0, 15.0
-"""Seconds between two looks at the pods, and between two lines when nothing changes."""
 
 
 def is_ready(pod: Object) -> bool:
@@ -32,7 +32,7 @@ def replace(
     old = kubectl.get("pod", name)
     if old is None:
         raise KubectlError(f"pod {name} is not there, so it cannot be replaced")
-    kubectl.delete("pod", name)
+    kubectl.delete("pod", name, wait=False)
 
     def successor() -> bool:
         new = kubectl.get("pod", name)
@@ -68,28 +68,26 @@ def delete_namespace(
 class Leaving:
     """Progress of a namespace that is being deleted: the pods in it, and the logs of slow ones.
 
-    A line when something changes and every 15 s otherwise. What a pod logged last is shown once,
-    when it has been ending for a minute: afterwards nobody can ask it any more.
+    What a pod logged last is shown once, when it has been ending for a minute: afterwards nobody
+    can ask it any more.
     """
 
     def __init__(
         self, kubectl: Kubectl, say: Callable[[str], None], *, logs_after: float = LOGS_AFTER
     ) -> None:
         self._kubectl, self._say, self._logs_after = kubectl, say, logs_after
-        self._last, self._printed, self._looked = "", 0.0, -LOOK
+        self._lines = Changes(self._look, say)
+        self._pods: list[Object] = []
         self._shown: set[str] = set()
 
     def __call__(self, elapsed: float) -> None:
-        if elapsed - self._looked < LOOK:
-            return
-        self._looked = elapsed
-        pods = self._kubectl.list("pods")
-        line = describe(pods)
-        if line != self._last or elapsed - self._printed >= REPEAT:
-            self._say(f"{elapsed:4.0f} s  {line}")
-            self._last, self._printed = line, elapsed
+        self._lines(elapsed)
         if elapsed >= self._logs_after:
-            self._show_logs([p["metadata"]["name"] for p in pods if is_ending(p)])
+            self._show_logs([p["metadata"]["name"] for p in self._pods if is_ending(p)])
+
+    def _look(self) -> str:
+        self._pods = self._kubectl.list("pods")
+        return describe(self._pods)
 
     def _show_logs(self, names: list[str]) -> None:
         for name in (name for name in names if name not in self._shown):

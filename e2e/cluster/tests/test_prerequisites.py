@@ -71,3 +71,14 @@ def test_a_kernel_without_netfilter_is_told_in_its_own_words(
         program.chmod(0o755)
         assert prerequisites.firewall_problem().endswith(problem)
         assert bool(prerequisites.firewall_problem()) == bool(problem)
+
+
+def test_another_architecture_is_refused_before_anything_is_built() -> None:
+    assert prerequisites.architecture("x86_64").problem == ""
+    assert "aarch64" in prerequisites.architecture("aarch64").line
+
+
+def test_a_check_makes_no_folder(tmp_path: Path) -> None:
+    prerequisites.overlay_problem(tmp_path / "a" / "b")
+    prerequisites._disk(tmp_path / "a" / "b", 1)
+    assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stack import pods
+from stack import pods, progress
 from stack.kubectl import Kubectl, KubectlError, NotInTimeError, wait_for
 
 # Answers out of a file of command line to queued outputs; the last one of a queue stays.
@@ -49,7 +49,7 @@ class Standin:
 
 @pytest.fixture
 def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Standin:
-    monkeypatch.setattr(pods, "LOOK", 0.0)
+    monkeypatch.setattr(progress, "LOOK", 0.0)
     return Standin(tmp_path)
 
 
@@ -74,6 +74,7 @@ def test_a_replaced_pod_is_a_new_one_that_is_ready(standin: Standin) -> None:
     standin.answer(get_pod=[pod("1"), pod("1"), "", pod("2", ready=False), pod("2")])
     pods.replace(standin.kubectl, "engine-0", timeout=20)
     assert [call.split()[0] for call in standin.calls()] == ["get", "delete", *["get"] * 4]
+    assert "--wait=false" in standin.calls()[1]  # else nothing is told while the old one ends
 
 
 def test_a_pod_that_is_not_there_cannot_be_replaced(standin: Standin) -> None:
