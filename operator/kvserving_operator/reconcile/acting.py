@@ -13,7 +13,8 @@ from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
 from kvserving_operator.reconcile.acceptance import Wanted, last_good, trusted_record, wanted
 from kvserving_operator.reconcile.auth import auth_from
-from kvserving_operator.reconcile.children import Applied, Children, Comparison
+from kvserving_operator.reconcile.changes import Applied, Comparison
+from kvserving_operator.reconcile.children import Children
 from kvserving_operator.reconcile.rechecks import by_api
 from kvserving_operator.status import Trouble
 

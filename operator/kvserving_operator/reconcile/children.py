@@ -8,7 +8,7 @@ run. Then each differing child is written once, what others need first.
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from kvserving_operator.api import meta
@@ -20,6 +20,7 @@ from kvserving_operator.kube.paths import resource_of
 from kvserving_operator.observe.gather import Observed
 from kvserving_operator.observe.labels import is_ours, is_predecessors, labels_of
 from kvserving_operator.plan.model import Manifest
+from kvserving_operator.reconcile.changes import Applied, Change, Comparison
 from kvserving_operator.reconcile.frozen import frozen_changes, probe
 from kvserving_operator.reconcile.troubles import conflict_of, label, not_now, trouble_of
 from kvserving_operator.render import accepted
@@ -51,76 +52,15 @@ _HANDED_ON = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A child that is not as it was rendered; `live` is None when it does not exist."""
-
-    rendered: Manifest
-    live: Manifest | None
-
-    @property
-    def label(self) -> str:
-        """Kind and name."""
-        return label(self.rendered)
-
-    @property
-    def remade(self) -> bool:
-        """Whether the live object must go before the rendered one can be."""
-        return self.live is not None and bool(frozen_changes(self.rendered, self.live))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """What a pass would have to write, and what forbids it."""
-
-    changes: tuple[Change, ...]
-    obsolete: tuple[Manifest, ...]
-    """Ours, and no longer wanted."""
-    conflicts: tuple[Trouble, ...]
-    leaving: tuple[str, ...] = ()
-    """Wanted children under whose names something of ours is still being deleted."""
-    inherited: tuple[str, ...] = ()
-    """Wanted children whose names a deleted KVServing of our name has not given up yet."""
-
-    @property
-    def taken(self) -> bool:
-        """Whether names of ours are in somebody else's hands."""
-        return bool(self.conflicts or self.inherited)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of all children that would be touched."""
-        return tuple([c.label for c in self.changes] + [label(m) for m in self.obsolete])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
-    """What came of the writes."""
-
-    written: tuple[Manifest, ...] = ()
-    """Objects as the API server stored them."""
-    removed: tuple[str, ...] = ()
-    troubles: tuple[Trouble, ...] = ()
-    retry: tuple[str, ...] = ()
-    """Failures that a later pass may not meet."""
-    waiting: tuple[str, ...] = ()
-    """Children that can be made only when their predecessors are gone."""
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether something that is wanted is not written, although nobody need do anything."""
-        return bool(self.retry or self.waiting)
-
-
 class Children:
     """Compares and writes the children of KVServings through one client."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
         # Objects that the server (a mutating webhook, an unknown defaulting rule) keeps storing
-        # differently from what was sent: uid -> (resourceVersion it had, hash we sent). They are
-        # written again only when one of the two changes, or every pass would be a write.
-        self._settled: dict[str, tuple[str, str]] = {}
+        # differently from what was sent: by uid, the state that was left so. They are written
+        # again only when it has become another one, or every pass would be a write.
+        self._settled: dict[str, tuple[str, ...]] = {}
 
     async def compare(self, observed: Observed, rendered: Sequence[Manifest]) -> Comparison:
         """Compare what was rendered with what is; reads absent names, writes nothing."""
@@ -198,14 +138,15 @@ class Children:
             return True
         if not needs_apply(rendered, live):
             return False
-        metadata = live["metadata"]
-        state = (metadata["resourceVersion"], _hash(rendered))
-        return self._settled.get(metadata["uid"]) != state
+        return self._settled.get(live["metadata"]["uid"]) != _state(rendered, live)
 
     async def _write(self, change: Change, *, dry_run: bool = False) -> Manifest:
         """Apply one child. A new one must not meet anybody, an old one must be the one we read."""
         if change.live is None:
-            return await self._client.apply(change.rendered, force=False, dry_run=dry_run)
+            made = await self._client.apply(change.rendered, force=False, dry_run=dry_run)
+            if not dry_run:
+                self._remember(change.rendered, made)
+            return made
         rendered, uid = change.rendered, change.live["metadata"]["uid"]
         if fields := frozen_changes(rendered, change.live):
             if dry_run:
@@ -229,7 +170,7 @@ class Children:
         if not fields:
             self._settled.pop(uid, None)
             return
-        self._settled[uid] = (stored["metadata"]["resourceVersion"], _hash(rendered))
+        self._settled[uid] = _state(rendered, stored)
         while len(self._settled) > _REMEMBERED:
             del self._settled[next(iter(self._settled))]  # of the oldest, which may be gone
         logger.warning(
@@ -270,6 +211,13 @@ def _stage(change: Change) -> int:
 def _leaving(manifest: Manifest) -> bool:
     # Its successor is made when it is gone; the DELETED event, or a look after a while, brings it.
     return "deletionTimestamp" in manifest["metadata"]
+
+
+def _state(rendered: Manifest, live: Manifest) -> tuple[str, ...]:
+    """What we sent, where the live object differs, and its version: not that of its status."""
+    metadata = live["metadata"]
+    version = str(metadata.get("generation") or metadata["resourceVersion"])
+    return (_hash(rendered), version, *differences(rendered, live))
 
 
 def _hash(rendered: Manifest) -> str:

@@ -41,6 +41,8 @@ class RecordingClient:
         self._version += 1
         stored = copy.deepcopy(obj)
         stored["metadata"] |= {"uid": f"uid-{label}", "resourceVersion": str(self._version)}
+        if "template" in obj.get("spec", {}):
+            stored["metadata"]["generation"] = 1
         return stored | self.stored_differently
 
     async def delete(

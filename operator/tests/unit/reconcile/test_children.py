@@ -12,7 +12,8 @@ from kvserving_operator.kube import errors, paths
 from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.paths import Key, resource_of
 from kvserving_operator.observe.gather import Observed
-from kvserving_operator.reconcile.children import Children, Comparison
+from kvserving_operator.reconcile.changes import Comparison
+from kvserving_operator.reconcile.children import Children
 from tests.unit.stack import SPLIT, TIER, rendered
 
 from .recorder import Object, RecordingClient
@@ -241,6 +242,27 @@ async def test_what_the_server_stores_differently_is_not_written_every_pass() ->
     assert (await children.compare(observed(mutated), [config])).changes == ()
     touched = live(config, resourceVersion="102") | client.stored_differently
     assert len((await children.compare(observed(touched), [config])).changes) == 1
+
+
+async def test_a_webhooks_image_is_not_fought_over_whenever_a_pod_gets_ready() -> None:
+    """Policy engines rewrite registries; the status of a StatefulSet changes all the time."""
+    client = RecordingClient()
+    rendered_set = next(o for o in RENDERED if label(o) == "StatefulSet x-decode")
+    spec = copy.deepcopy(rendered_set["spec"])
+    spec["template"]["spec"]["containers"][0]["image"] = "mirror.example/engine:1"
+    client.stored_differently = {"spec": spec}
+    children = subject(client)
+    await children.write(await children.compare(observed(), [rendered_set]))
+    assert client.writes == [label(rendered_set)]
+
+    async def changes(**metadata: Any) -> int:
+        mutated = live(rendered_set, **metadata) | client.stored_differently
+        return len((await children.compare(observed(mutated), [rendered_set])).changes)
+
+    assert await changes(generation=1, resourceVersion="101") == 0, "made a moment ago"
+    assert await changes(generation=1, resourceVersion="250") == 0, "its status changed"
+    assert await changes(generation=2, resourceVersion="251") == 1, "somebody changed its spec"
+    assert await changes(generation=1, resourceVersion="252", annotations={}) == 1
 
 
 async def test_a_frozen_field_is_changed_by_making_the_object_again_around_its_pods() -> None:
