@@ -2,10 +2,12 @@
 # Add LMCache and NIXL to the Python environment that holds vLLM, without moving anything that vLLM
 # came with: every installed package is a constraint, so an impossible combination ends the build
 # instead of changing torch under vLLM's kernels.
-# usage: install.sh REQUIREMENTS     PYTHON: the environment's interpreter, default python3
+# usage: install.sh REQUIREMENTS [PACKAGE...]     PYTHON: the environment's interpreter, default python3
+# PACKAGE: folders of distributions without dependencies of their own.
 set -eu
 
 requirements=$1
+shift
 python=${PYTHON:-python3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -24,8 +26,10 @@ PY
 versions >"$work/before"
 if command -v uv >/dev/null; then
     uv pip install --python "$(command -v "$python")" -c "$work/before" -r "$requirements"
+    [ $# -eq 0 ] || uv pip install --python "$(command -v "$python")" --no-deps "$@"
 else
     "$python" -m pip install --no-cache-dir -c "$work/before" -r "$requirements"
+    [ $# -eq 0 ] || "$python" -m pip install --no-cache-dir --no-deps "$@"
 fi
 
 versions >"$work/after"
