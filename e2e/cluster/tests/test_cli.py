@@ -45,6 +45,7 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> No
         "tools",
         "check",
         "prepare",
+        "build",
     ):
         with pytest.raises(SystemExit) as end:
             main([command, "--help"])

@@ -20,7 +20,10 @@ def importer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_import_gets_what_is_written(importer: Path) -> None:
-    images.import_written(lambda stream: stream.write(b"all") and None, what="x")
+    def write(stream: IO[bytes]) -> None:
+        stream.write(b"all")
+
+    images.import_written(write, what="x")
     assert (importer / "got").read_bytes() == b"all"
 
 
@@ -40,5 +43,9 @@ def test_an_import_of_half_an_archive_is_ended_and_not_left_waiting(importer: Pa
 
 def test_an_import_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "command", lambda *_: ["sh", "-c", "echo no space left; exit 1"])
+
+    def write(stream: IO[bytes]) -> None:
+        stream.write(b"." * 1_000_000)
+
     with pytest.raises(ClusterError, match="import of x: no space left"):
-        images.import_written(lambda stream: stream.write(b"." * 1_000_000) and None, what="x")
+        images.import_written(write, what="x")
