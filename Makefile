@@ -5,7 +5,6 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 PY := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-export PYTHONDONTWRITEBYTECODE ?=
 
 STAGES := component agent chart images engines patches e2e
 .PHONY: help env generate fix check test $(STAGES) demo demo-down clean

@@ -16,7 +16,7 @@ from cluster.commands.options import Subparsers, add_state
 from cluster.controlplane import ControlPlane
 from cluster.errors import ClusterError
 from cluster.node import read_record
-from cluster.processes import stop_all
+from cluster.processes import boot_id, stop_all
 
 
 def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
@@ -56,6 +56,13 @@ def node_down(state: Path, *, purge: bool) -> list[str]:
             raise ClusterError(
                 f"the embedded cluster of this machine is that of {held.state}: "
                 f"KVSERVING_STATE={held.state} python -m cluster down"
+            )
+        record = read_record(state)
+        if held is None and record is not None and record.boot_id == boot_id():
+            progress.say(
+                f"{settings.RUNTIME_DIR}/claim.json is gone, and with it how the machine was before "
+                "the cluster: firewall chains (KUBE-*, CNI-*), ipsets and kernel settings stay as "
+                "they are until it is restarted"
             )
         before = held.before if held is not None else claim.observe()
         return cleanup.take_down(state, before, purge=purge)
