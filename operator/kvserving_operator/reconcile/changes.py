@@ -39,6 +39,9 @@ class Comparison:
     inherited: tuple[str, ...] = ()
     """Wanted children whose names a deleted KVServing of our name has not given up yet."""
 
+    contested: tuple[str, ...] = ()
+    """Children that somebody else keeps changing back: left for a moment."""
+
     @property
     def taken(self) -> bool:
         """Whether names of ours are in somebody else's hands."""
@@ -62,6 +65,8 @@ class Applied:
     """Failures that a later pass may not meet."""
     waiting: tuple[str, ...] = ()
     """Children that can be made only when their predecessors are gone."""
+    contested: tuple[str, ...] = ()
+    """Children that were left for a moment, because somebody else keeps changing them."""
 
     @property
     def unfinished(self) -> bool:

@@ -21,6 +21,7 @@ from kvserving_operator.observe.gather import Observed
 from kvserving_operator.observe.labels import is_ours, is_predecessors, labels_of
 from kvserving_operator.plan.model import Manifest
 from kvserving_operator.reconcile.changes import Applied, Change, Comparison
+from kvserving_operator.reconcile.contests import Contests
 from kvserving_operator.reconcile.frozen import frozen_changes, probe
 from kvserving_operator.reconcile.troubles import conflict_of, label, not_now, trouble_of
 from kvserving_operator.render import accepted
@@ -61,6 +62,7 @@ class Children:
         # differently from what was sent: by uid, the state that was left so. They are written
         # again only when it has become another one, or every pass would be a write.
         self._settled: dict[str, tuple[str, ...]] = {}
+        self._contests = Contests()
 
     async def compare(self, observed: Observed, rendered: Sequence[Manifest]) -> Comparison:
         """Compare what was rendered with what is; reads absent names, writes nothing."""
@@ -69,6 +71,7 @@ class Children:
         conflicts: list[Trouble] = []
         leaving: list[str] = []
         inherited: list[str] = []
+        contested: list[str] = []
         for manifest, live in zip(rendered, lives, strict=True):
             if live is not None and is_predecessors(live, observed.key.name, observed.uid):
                 inherited.append(label(manifest))
@@ -76,7 +79,11 @@ class Children:
                 conflicts.append(conflict_of(manifest))
             elif live is not None and _leaving(live):
                 leaving.append(label(manifest))
-            elif self._needs_write(manifest, live):
+            elif not self._needs_write(manifest, live):
+                continue
+            elif live is not None and not self._may_write(manifest, live):
+                contested.append(label(manifest))
+            else:
                 changes.append(Change(rendered=manifest, live=live))
         wanted = {(resource_of(m), m["metadata"]["name"]) for m in rendered}
         obsolete = tuple(
@@ -90,6 +97,7 @@ class Children:
             conflicts=tuple(conflicts),
             leaving=tuple(leaving),
             inherited=tuple(inherited),
+            contested=tuple(contested),
         )
 
     async def check(self, comparison: Comparison) -> Applied:
@@ -106,7 +114,7 @@ class Children:
         A stage that fails ends the writing: engines without their policies or configuration would
         be worse than engines that start a little later.
         """
-        total = Applied(waiting=comparison.leaving)
+        total = Applied(waiting=comparison.leaving, contested=comparison.contested)
         ordered = sorted(comparison.changes, key=_stage)
         for _, group in groupby(ordered, key=_stage):
             stage = list(group)
@@ -140,6 +148,13 @@ class Children:
             return False
         return self._settled.get(live["metadata"]["uid"]) != _state(rendered, live)
 
+    def _may_write(self, rendered: Manifest, live: Manifest) -> bool:
+        if self._contests.may_write(live["metadata"]["uid"], _hash(rendered)):
+            return True
+        fields = ", ".join(list(differences(rendered, live))[:5])
+        logger.warning("%s is changed again and again by others: %s", label(rendered), fields)
+        return False
+
     async def _write(self, change: Change, *, dry_run: bool = False) -> Manifest:
         """Apply one child. A new one must not meet anybody, an old one must be the one we read."""
         if change.live is None:
@@ -156,6 +171,7 @@ class Children:
         stored = await self._client.apply(rendered | {"metadata": metadata}, dry_run=dry_run)
         if not dry_run:
             self._remember(change.rendered, stored)
+            self._contests.wrote(uid, _hash(rendered))
         return stored
 
     async def _remake(self, live: Manifest, fields: Sequence[str]) -> Manifest:
@@ -248,4 +264,5 @@ def _sum(one: Applied, other: Applied) -> Applied:
         troubles=one.troubles + other.troubles,
         retry=one.retry + other.retry,
         waiting=one.waiting + other.waiting,
+        contested=one.contested + other.contested,
     )

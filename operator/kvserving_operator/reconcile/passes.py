@@ -131,7 +131,7 @@ class Reconciler:
                 decision.look_again,
                 foreign=conflict,
                 absent=bool(outcome.absent),
-                leaving=bool(outcome.applied.waiting),
+                leaving=bool(outcome.applied.waiting or outcome.applied.contested),
             ),
             events=events_between(stored, status) if decision.write else (),
             status_written=decision.write,

@@ -14,6 +14,7 @@ from kvserving_operator.kube.paths import Key, resource_of
 from kvserving_operator.observe.gather import Observed
 from kvserving_operator.reconcile.changes import Comparison
 from kvserving_operator.reconcile.children import Children
+from kvserving_operator.reconcile.contests import BURST
 from tests.unit.stack import SPLIT, TIER, rendered
 
 from .recorder import Object, RecordingClient
@@ -263,6 +264,21 @@ async def test_a_webhooks_image_is_not_fought_over_whenever_a_pod_gets_ready() -
     assert await changes(generation=1, resourceVersion="250") == 0, "its status changed"
     assert await changes(generation=2, resourceVersion="251") == 1, "somebody changed its spec"
     assert await changes(generation=1, resourceVersion="252", annotations={}) == 1
+
+
+async def test_a_controller_that_insists_is_not_raced() -> None:
+    client = RecordingClient()
+    children = subject(client)
+    scaled = live(next(o for o in RENDERED if label(o) == "Deployment x-router"))
+    wanted = [next(o for o in RENDERED if label(o) == "Deployment x-router")]
+    scaled["spec"]["replicas"] = 7
+    for _ in range(50):
+        comparison = await children.compare(observed(scaled), wanted)
+        applied = await children.write(comparison)
+    assert len(client.writes) == BURST + 1
+    assert comparison.changes == ()
+    assert applied.contested == ("Deployment x-router",)
+    assert not applied.unfinished, "a fight over one child holds up nothing else"
 
 
 async def test_a_frozen_field_is_changed_by_making_the_object_again_around_its_pods() -> None:
