@@ -28,6 +28,7 @@ from kvserving_operator.reconcile.replacement import replace_outdated
 from kvserving_operator.reconcile.roles import healths_of
 from kvserving_operator.status import (
     Event,
+    LastWrites,
     Situation,
     Trouble,
     compute,
@@ -75,6 +76,7 @@ class Reconciler:
         self._now = now
         self._act = Acting(client, defaults)
         self._discovery = Discovery(client)
+        self._writes = LastWrites()
 
     async def __call__(self, key: Key) -> PassResult:
         """One pass over one object."""
@@ -121,9 +123,11 @@ class Reconciler:
         )
         now = self._now()
         status = compute(situation, now=now)
-        decision = decide(stored, status, written_at=_written_at(live), now=now)
+        written_at = self._writes.before(metadata["uid"], _written_at(live), now)
+        decision = decide(stored, status, written_at=written_at, now=now)
         if decision.write:
             await self._store(live, status)
+            self._writes.note(metadata["uid"], now)
         conflict = any(t.reason is Reason.NAME_CONFLICT for t in outcome.applied.troubles)
         return PassResult(
             retry=outcome.applied.retry + _again(outcome.applied.troubles),

@@ -7,10 +7,11 @@ failed; the caller writes what comes out, if `writing.decide` says so, and emits
 from kvserving_operator.status.compute import compute
 from kvserving_operator.status.events import Event, events_between
 from kvserving_operator.status.situation import Situation, Trouble
-from kvserving_operator.status.writing import WriteDecision, decide
+from kvserving_operator.status.writing import LastWrites, WriteDecision, decide
 
 __all__ = [
     "Event",
+    "LastWrites",
     "Situation",
     "Trouble",
     "WriteDecision",

@@ -21,6 +21,7 @@ from kvserving_operator.api.v1alpha1 import KVServingStatus
 
 SHORTEST = timedelta(seconds=30)
 LONGEST = timedelta(seconds=300)
+_REMEMBERED = 5000
 _GROWTH = 3
 """The next progress waits this many times as long as the work had lasted at the last write: 30 s
 after it began, 2 minutes, 7 minutes, then every 5 minutes."""
@@ -49,6 +50,31 @@ class WriteDecision:
 
     write: bool
     look_again: float | None = None
+
+
+class LastWrites:
+    """When each status was last written, also where the API server's clock is ahead of ours.
+
+    Its stamps then lie in our future, and progress would wait until we get there: our own memory
+    counts instead, and what this process has not written yet counts as never written.
+    """
+
+    def __init__(self) -> None:
+        self._ours: dict[str, datetime] = {}
+
+    def note(self, uid: str, now: datetime) -> None:
+        """This process writes the status now."""
+        self._ours.pop(uid, None)
+        self._ours[uid] = now
+        while len(self._ours) > _REMEMBERED:
+            del self._ours[next(iter(self._ours))]
+
+    def before(self, uid: str, stamped: datetime | None, now: datetime) -> datetime | None:
+        """The last write as `decide` should take it, given the API server's stamp of it."""
+        if stamped is None or stamped <= now:
+            return stamped
+        ours = self._ours.get(uid)
+        return ours if ours is not None and ours <= now else None
 
 
 def decide(

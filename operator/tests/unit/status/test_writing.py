@@ -9,7 +9,7 @@ import pytest
 
 from kvserving_operator.api.conditions import Reason
 from kvserving_operator.api.v1alpha1 import KVServingStatus
-from kvserving_operator.status import Situation, WriteDecision, compute, decide
+from kvserving_operator.status import LastWrites, Situation, WriteDecision, compute, decide
 
 from .situations import CRASHING, NOW, STARTING, refusal, role, roles, situation, trouble
 
@@ -148,6 +148,17 @@ def test_a_clock_ahead_of_ours_does_not_postpone_for_good() -> None:
     assert not decision.write
     assert decision.look_again is not None
     assert decision.look_again <= 300
+
+
+def test_progress_goes_on_while_the_servers_clock_is_ahead_of_ours() -> None:
+    """By its stamps alone the next count would be written when our clock gets there."""
+    writes, ahead = LastWrites(), NOW + timedelta(days=1)
+    assert writes.before("u", NOW, NOW) == NOW
+    assert writes.before("u", None, NOW) is None
+    assert writes.before("u", ahead, NOW) is None, "as good as never written"
+    writes.note("u", NOW)
+    assert writes.before("u", ahead, after(10)) == NOW
+    assert writes.before("u", ahead, NOW - timedelta(hours=1)) is None, "our clock was set back"
 
 
 def test_an_optional_api_that_comes_or_goes_is_told_at_once() -> None:
