@@ -45,10 +45,11 @@ class Discovery:
     async def served(self) -> frozenset[Resource]:
         """The optional kinds that exist, at most `REFRESH` seconds old."""
         async with self._lock:
-            now = self._clock()
-            if self._asked_at is None or now - self._asked_at >= REFRESH:
+            if self._asked_at is None or self._clock() - self._asked_at >= REFRESH:
                 await self._ask()
-                self._asked_at = now
+                # Now, and not when it was asked: a slow server would be asked again at once, by
+                # every worker in turn.
+                self._asked_at = self._clock()
             return self._served
 
     async def _ask(self) -> None:

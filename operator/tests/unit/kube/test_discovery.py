@@ -51,6 +51,20 @@ async def test_the_version_of_each_group_is_asked_once_for_a_while():
     assert len(server.asked) == 6
 
 
+async def test_a_slow_server_is_not_asked_by_one_worker_after_the_other():
+    found, server, clock = discovery()
+    answer = server.send
+
+    async def slowly(request: Request) -> dict[str, Any]:
+        clock.now += REFRESH
+        return await answer(request)
+
+    server.send = slowly  # type: ignore[method-assign]
+    for _ in range(3):
+        await found.served()
+    assert len(server.asked) == 3
+
+
 async def test_an_api_that_comes_is_taken_up_and_one_that_goes_is_let_go():
     found, server, clock = discovery()
     await found.served()
