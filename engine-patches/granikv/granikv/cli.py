@@ -120,7 +120,7 @@ def resize_under_load(requests: int, prefixes: int = 8) -> dict[str, Any]:
     refused, because what a request holds never leaves HOT.
     """
     engine = Engine(Setup(percent=20))
-    asked = []
+    asked: list[bool] = []
 
     def watched() -> Any:
         for number, arrival in enumerate(_load(requests, prefixes)):

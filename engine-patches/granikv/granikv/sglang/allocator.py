@@ -40,7 +40,7 @@ class GraniAllocator(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
         """Forget everything (after a flush of the prefix cache)."""
         self.core.restart()
         self.is_not_in_free_group = True
-        self.free_group = []
+        self.free_group: list[torch.Tensor] = []
 
     def available_size(self) -> int:
         """Slots that `alloc` can hand out."""

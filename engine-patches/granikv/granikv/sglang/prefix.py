@@ -19,6 +19,7 @@ from sglang.srt.mem_cache.base_prefix_cache import (
 
 from granikv.radix import Node
 from granikv.sglang.allocator import GraniAllocator, to_device
+from granikv.sglang.core import Core
 
 
 class GraniCache(BasePrefixCache):  # type: ignore[misc]
@@ -31,7 +32,7 @@ class GraniCache(BasePrefixCache):  # type: ignore[misc]
         self.page_size = params.page_size
         self.disable_finished_insert = params.disable_finished_insert
         self.device = self.token_to_kv_pool_allocator.device
-        self.core = self.token_to_kv_pool_allocator.core
+        self.core: Core = self.token_to_kv_pool_allocator.core
         self._empty = torch.empty(0, dtype=torch.int64, device=self.device)
         if params.enable_metrics:
             self.init_metrics_collector()
