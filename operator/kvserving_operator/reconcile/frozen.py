@@ -4,6 +4,8 @@ A StatefulSet whose volumeClaimTemplates, serviceName or podManagementPolicy are
 deleted without its pods, which run on, and made again; the new one takes them over by their labels.
 """
 
+import hashlib
+import json
 from typing import Any, Final
 
 from kvserving_operator.kube import paths
@@ -33,8 +35,10 @@ def probe(rendered: Manifest) -> Manifest:
     them the rest need not make sense (a mount without its claim).
     """
     metadata = rendered["metadata"]
-    name = f"{metadata['name'].rpartition('-')[0]}-probe"
-    return {**rendered, "metadata": {**metadata, "name": name}}
+    stem = metadata["name"].rpartition("-")[0]
+    # Not a word: a StatefulSet of somebody's may have it, and the answer would be about that one.
+    tail = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()[:7]
+    return {**rendered, "metadata": {**metadata, "name": f"{stem}-{tail}"}}
 
 
 def _differ(wanted: Any, stored: Any, field: str) -> bool:
