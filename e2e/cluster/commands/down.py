@@ -60,9 +60,9 @@ def node_down(state: Path, *, purge: bool) -> list[str]:
         record = read_record(state)
         if held is None and record is not None and record.boot_id == boot_id():
             progress.say(
-                f"{settings.RUNTIME_DIR}/claim.json is gone, and with it how the machine was before "
-                "the cluster: firewall chains (KUBE-*, CNI-*), ipsets and kernel settings stay as "
-                "they are until it is restarted"
+                f"{settings.RUNTIME_DIR}/claim.json is gone, and with it how the machine was: "
+                "firewall chains (KUBE-*, CNI-*), ipsets and kernel settings stay as they are "
+                "until it is restarted"
             )
         before = held.before if held is not None else claim.observe()
         return cleanup.take_down(state, before, purge=purge)
