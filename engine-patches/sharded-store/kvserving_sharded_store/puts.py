@@ -49,7 +49,7 @@ class Puts:
         """Store chunks that the instances do not have.
 
         Takes over the caller's holds on the memories, and does not wait. An instance that lost its
-        content gets a chunk again when it is computed or loaded again: only its instance is asked.
+        content gets a chunk again when it is computed again: a hit in local memory stores nothing.
         """
         size = len(chunks) * self._chunk_bytes
         with self._lock:

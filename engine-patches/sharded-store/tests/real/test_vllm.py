@@ -194,14 +194,15 @@ def test_mla_each_rank_stores_half_and_valkey_may_come_and_go(
         assert fresh.hits() == before + HIT
         control(port, {"mode": "Auto"})
         # One instance is killed and comes back empty: no request is slow, and it is used again.
-        other = prompt(3, TOKENS)
         tier[1].kill()
         slowest = max(fresh.ask(prompt(10 + n, TOKENS), 4).seconds for n in range(3))
         assert slowest < 6.0
         tier[1].start()
 
+        fresh_prompts = iter(range(60, 1000))
+
         def again() -> bool:
-            fresh.ask(other, 4)
+            fresh.ask(prompt(next(fresh_prompts), TOKENS), 4)
             return keys(tier[1]) >= 7
 
         assert until(again, 10, "stored again") < 6.0
