@@ -183,6 +183,23 @@ def test_delete_leaves_nothing_even_without_the_operator(cluster: Cluster, tmp_p
     )
 
 
+def test_an_object_made_again_at_once_waits_for_the_old_children(served: Served) -> None:
+    """kubectl replace --force: what garbage collection is about to take is no conflict."""
+    cluster, name = served.cluster, "anew"
+    cluster.create(example(name))
+    cluster.settled(name)
+    old = {child["metadata"]["uid"] for child in cluster.children(name).values()}
+    cluster.delete(paths.KVSERVINGS, name)
+    uid = cluster.create(example(name))["metadata"]["uid"]
+    cluster.settled(name)
+    children = cluster.children(name).values()
+    assert all(is_ours(child, uid) for child in children)
+    assert not old & {child["metadata"]["uid"] for child in children}
+    reasons = {e["reason"] for e in cluster.list(paths.EVENTS) if e["involvedObject"]["uid"] == uid}
+    assert not reasons & {"NameConflict", "ApplyFailed"}
+    cluster.delete(paths.KVSERVINGS, name)
+
+
 def test_suspend_reads_and_reports_but_changes_nothing(
     served: Served,
 ) -> None:
