@@ -6,7 +6,7 @@ MAKEFLAGS += --no-builtin-rules
 PY := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-STAGES := component agent chart images engines patches e2e
+STAGES := thorough component agent chart images engines patches e2e
 .PHONY: help env generate fix check test $(STAGES) demo demo-down clean
 
 help: ## This list

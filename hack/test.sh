@@ -4,13 +4,15 @@
 # usage: hack/test.sh [STAGE...]      without STAGE: all of them
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export PATH=$PWD/.venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1
+export PATH=$PWD/.venv/bin:$PATH
+unset PYTHONDONTWRITEBYTECODE # without byte code on disk each process compiles its libraries anew
 
-STAGES=(gate programs component agent chart images engines patches e2e)
+STAGES=(gate thorough programs component agent chart images engines patches e2e)
 began=$SECONDS
 declare -A took
 
 run_gate() { hack/check.sh; }
+run_thorough() { KVSERVING_TEST_THOROUGH=1 python -m pytest -q -n logical --durations=5 operator/tests/unit; }
 run_programs() { python -m cluster prepare --install; }
 run_component() { python -m pytest -q operator/tests/component --durations=5; }
 run_agent() { python -m pytest -q operator/tests/agent; }

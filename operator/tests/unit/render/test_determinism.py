@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,6 +85,7 @@ def immutable(objects: tuple[Manifest, ...]) -> dict[str, object]:
     return kept
 
 
+@pytest.mark.thorough
 @settings(max_examples=20, deadline=None)
 @given(CHANGES, CHANGES)
 def test_no_selector_changes_between_generations(old: dict, new: dict):
@@ -94,6 +96,7 @@ def test_no_selector_changes_between_generations(old: dict, new: dict):
     assert {key: before[key] for key in both} == {key: after[key] for key in both}
 
 
+@pytest.mark.thorough
 @settings(max_examples=20, deadline=None)
 @given(CHANGES)
 def test_selectors_select_the_pods_of_their_workload(changes: dict):
@@ -108,6 +111,7 @@ def test_selectors_select_the_pods_of_their_workload(changes: dict):
             }
 
 
+@pytest.mark.thorough
 @settings(max_examples=20, deadline=None)
 @given(CHANGES)
 def test_rendering_again_gives_the_same_and_shares_nothing(changes: dict):

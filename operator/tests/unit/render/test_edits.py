@@ -40,6 +40,7 @@ def test_every_field_has_a_row() -> None:
     assert set(EDITS) == set(fields(root_schema()["properties"]["spec"]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("field", EDITS)
 def test_exactly_these_children_change(field: str) -> None:
     edit = EDITS[field]

@@ -74,12 +74,14 @@ def try_to_build(changes: dict[str, Any]) -> Plan | None:
     return built if isinstance(built, Plan) else None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", HOSTILE)
 def test_an_engine_argument_reaches_the_engine_as_it_was_written(text: str):
     spec = pod_spec(rendered({"engine.extraArgs": ["--chat-template", text]}), "x-decode")
     assert kubelet.arguments(container(spec, "engine"))[-1] == text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_router_argument_reaches_the_router_as_it_was_written(text: str):
     objects = rendered({"router.extraArgs": ["--log-dir", text]})
@@ -87,6 +89,7 @@ def test_a_router_argument_reaches_the_router_as_it_was_written(text: str):
     assert kubelet.arguments(container(spec, "router"))[-1] == text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_value_of_nixl_reaches_it_inside_json(text: str):
     changes = {**SPLIT, "transfer.nixl": {"extraConfig": {"note": text, text: 1}}}
@@ -98,6 +101,7 @@ def test_a_value_of_nixl_reaches_it_inside_json(text: str):
     assert extra[text] == 1
 
 
+@pytest.mark.thorough
 @settings(max_examples=30, deadline=None)
 @given(TEXT)
 def test_any_argument_is_refused_or_unharmed(text: str):
@@ -108,6 +112,7 @@ def test_any_argument_is_refused_or_unharmed(text: str):
     assert kubelet.arguments(container(spec, "engine"))[-1] == text
 
 
+@pytest.mark.thorough
 @settings(max_examples=30, deadline=None)
 @given(TEXT, st.sampled_from(["model.name", "model.servedNames", "model.revision", "model.volume"]))
 def test_any_identity_is_refused_or_unharmed(text: str, field: str):
