@@ -41,6 +41,6 @@ if [ ! -x "$UV" ]; then
         die "uv $UV_VERSION could not be installed by pip: see the lines above"
 fi
 echo "==> Python environment (.venv, from uv.lock)"
-UV_PYTHON_DOWNLOADS=never "$UV" sync --quiet --frozen --all-groups --python "$(command -v python3)" ||
+UV_PYTHON_DOWNLOADS=never "$UV" sync --quiet --frozen --all-groups --compile-bytecode --python "$(command -v python3)" ||
     die "uv sync failed: see the lines above"
 echo "$want" >"$STAMP"
