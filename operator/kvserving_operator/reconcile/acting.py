@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from kvserving_operator.api.conditions import Reason
 from kvserving_operator.kube import paths
 from kvserving_operator.kube.client import ApiClient
-from kvserving_operator.kube.paths import Resource, resource_of
+from kvserving_operator.kube.paths import Key, Resource, resource_of
 from kvserving_operator.observe.gather import Observed
 from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
@@ -74,7 +74,7 @@ class Acting:
         checked = await self._children.check(comparison)
         if checked.troubles or checked.retry:
             return await self._refused_by_server(live, observed, served, checked)
-        applied = await self._write(comparison)
+        applied = await self._write(comparison, observed.key)
         seen = _updated(observed, applied.written)
         return Outcome(observed=seen, applied=applied, absent=absent, held=children.held)
 
@@ -111,7 +111,7 @@ class Acting:
         checked = await self._children.check(comparison)
         if checked.troubles or checked.retry:
             return replace(nothing, applied=replace(checked, written=()))
-        applied = await self._write(comparison)
+        applied = await self._write(comparison, observed.key)
         return replace(nothing, observed=_updated(observed, applied.written), applied=applied)
 
     def _accepted(self, live: Manifest, observed: Observed) -> Wanted | None:
@@ -119,10 +119,11 @@ class Acting:
         auth = auth_from(observed.child(paths.SECRETS, child_names(name).auth))
         return last_good(live, trusted_record(observed, name, auth), auth, self._defaults)
 
-    async def _write(self, comparison: Comparison) -> Applied:
+    async def _write(self, comparison: Comparison, key: Key) -> Applied:
         applied = await self._children.write(comparison)
         if applied.written or applied.removed:
-            logger.info("wrote %d children, removed %d", len(applied.written), len(applied.removed))
+            written, removed = len(applied.written), len(applied.removed)
+            logger.info("%s/%s: children written: %d, removed: %d", *key, written, removed)
         return applied
 
 

@@ -58,6 +58,10 @@ def engine_config_hash(plan: Plan, role: RolePlan, auth: AuthMaterial) -> str | 
     return digest(dict(role.launch.cache_file), password)
 
 
-def valkey_config_hash(tier: TierPlan) -> str:
-    """Hash of what Valkey reads once at start; the ACL file is loaded again without a restart."""
-    return digest(valkey_conf(tier))
+def valkey_config_hash(tier: TierPlan, auth: AuthMaterial) -> str:
+    """Hash of what Valkey reads once at start: its configuration and the passwords of its users.
+
+    It would load a changed ACL file when told to; nobody tells it when the Secret was lost and made
+    anew. With the old passwords it would serve nobody, so it is replaced.
+    """
+    return digest(valkey_conf(tier), auth.engine_password, auth.operator_password)

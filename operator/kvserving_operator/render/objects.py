@@ -68,7 +68,7 @@ def _policies(plan: Plan, auth: AuthMaterial) -> Iterator[Manifest]:
 
 def _workloads(plan: Plan, auth: AuthMaterial) -> Iterator[Manifest]:
     if plan.tier is not None:
-        yield valkey_statefulset(plan, plan.tier, config.valkey_config_hash(plan.tier))
+        yield valkey_statefulset(plan, plan.tier, config.valkey_config_hash(plan.tier, auth))
     for role in plan.roles:
         hash_ = config.engine_config_hash(plan, role, auth)
         yield engine_statefulset(plan, role, hash_)

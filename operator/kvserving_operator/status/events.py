@@ -19,6 +19,8 @@ from kvserving_operator.api.v1alpha1 import KVServingStatus
 from kvserving_operator.status.writing import FAILURES
 
 _NEWS = frozenset({Reason.CREATING, Reason.ROLLING_OUT, Reason.ROLLOUT_PAUSED, Reason.SUSPENDED})
+# Part of every start, restart and scale-up: nobody need look.
+_ROUTINE = frozenset({Reason.STARTING, Reason.CREATING, Reason.DRAINING, Reason.SCALED_TO_ZERO})
 # The specific before the summary: of two conditions with one reason the first makes the event.
 _ORDER = (
     ConditionType.SPEC_VALID,
@@ -68,4 +70,6 @@ def _kind(old: Condition | None, new: Condition) -> Literal["Normal", "Warning"]
     if new.type == ConditionType.SPEC_VALID or new.reason in FAILURES:
         return "Warning"
     lost = old is not None and old.status is ConditionStatus.TRUE
-    return "Warning" if lost and new.reason != Reason.ROLLING_OUT else None
+    if not lost or new.reason == Reason.ROLLING_OUT:
+        return None
+    return "Normal" if new.reason in _ROUTINE else "Warning"

@@ -126,6 +126,7 @@ def test_lost_secret_is_made_anew_and_reaches_its_readers(cluster: Cluster) -> N
     """Secrets are not watched: any other event, or the resync, brings the pass."""
     before = cluster.must_get(paths.SECRETS, "fix-auth")["data"]
     template = cluster.must_get(paths.STATEFULSETS, "fix-prefill")["spec"]["template"]["metadata"]
+    valkey = cluster.must_get(paths.PODS, "fix-valkey-0")
     cluster.delete(paths.SECRETS, "fix-auth")
     cluster.patch(paths.KVSERVINGS, NAME, {"metadata": {"annotations": {"touched": "1"}}})
     after = wait_for(lambda: cluster.get(paths.SECRETS, "fix-auth"), what="the Secret")["data"]
@@ -137,6 +138,13 @@ def test_lost_secret_is_made_anew_and_reaches_its_readers(cluster: Cluster) -> N
             != template
         ),
         what="a new config hash in the pod template",
+    )
+    wait_for(
+        lambda: (
+            cluster.must_get(paths.PODS, "fix-valkey-0")["metadata"]["uid"]
+            != valkey["metadata"]["uid"]
+        ),
+        what="a Valkey that knows the new passwords",
     )
     cluster.settled(NAME)
 
