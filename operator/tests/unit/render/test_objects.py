@@ -1,4 +1,5 @@
 import base64
+import dataclasses
 
 import pytest
 
@@ -112,11 +113,15 @@ def test_only_pods_that_read_a_file_follow_it():
     assert pod_hash(before, "x-valkey") == pod_hash(after, "x-valkey")
 
 
-def test_valkey_follows_its_configuration_but_not_its_passwords():
+def test_valkey_follows_its_configuration_and_its_passwords_but_not_the_agents():
     plan = planned(BOTH)
+    token = dataclasses.replace(AUTH, agent_token="other")
+    assert pod_hash(render(plan, token, owner()), "x-valkey") == pod_hash(
+        render(plan, AUTH, owner()), "x-valkey"
+    )
     other = AuthMaterial(agent_token="other", engine_password="other", operator_password="other")
     before, rotated = render(plan, AUTH, owner()), render(plan, other, owner())
-    assert pod_hash(before, "x-valkey") == pod_hash(rotated, "x-valkey")
+    assert pod_hash(before, "x-valkey") != pod_hash(rotated, "x-valkey")
     assert pod_hash(before, "x-prefill") != pod_hash(rotated, "x-prefill")
     larger = rendered({**BOTH, "kvCache.remote.memoryPerInstance": "16Gi"})
     assert pod_hash(before, "x-valkey") != pod_hash(larger, "x-valkey")

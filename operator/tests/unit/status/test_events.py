@@ -37,8 +37,9 @@ def test_a_crash_is_a_warning_that_names_the_pod() -> None:
     assert events["Crashing"].message.startswith("DecodeReady: pod x-0 keeps ending")
 
 
-def test_losing_readiness_is_a_warning_and_a_rollout_is_not() -> None:
-    assert told(READY, situation(roles(valkey=STARTING)))["Starting"].type == "Warning"
+def test_losing_readiness_is_a_warning_and_what_belongs_to_every_start_is_not() -> None:
+    assert told(READY, situation(roles(decode=STARTING)))["RolesNotReady"].type == "Warning"
+    assert told(READY, situation(roles(valkey=STARTING)))["Starting"].type == "Normal"
     assert told(READY, situation(roles(decode=ROLLING)))["RollingOut"].type == "Normal"
 
 
