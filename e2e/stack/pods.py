@@ -44,21 +44,27 @@ def replace(
 
 
 def delete_namespace(
-    kubectl: Kubectl, say: Callable[[str], None], *, timeout: float = DELETE_TIMEOUT
+    kubectl: Kubectl,
+    say: Callable[[str], None],
+    *,
+    timeout: float = DELETE_TIMEOUT,
+    only_pods: bool = False,
 ) -> None:
     """Delete kubectl's namespace, telling what is still in it; absent is fine.
 
+    With `only_pods` it is left to itself once it has no pods: the cluster is thrown away anyway.
     Raises NotInTimeError, which names the pods that are left and what the API server says.
     """
     name = kubectl.namespace
     kubectl.run("delete", "namespace", name, "--ignore-not-found", "--wait=false")
+
+    def gone() -> bool:
+        if only_pods and not kubectl.list("pods"):
+            return True
+        return kubectl.get("namespace", name) is None
+
     try:
-        wait_for(
-            f"namespace {name} is gone",
-            lambda: kubectl.get("namespace", name) is None,
-            timeout=timeout,
-            progress=Leaving(kubectl, say),
-        )
+        wait_for(f"namespace {name} is gone", gone, timeout=timeout, progress=Leaving(kubectl, say))
     except NotInTimeError as error:
         raise NotInTimeError(
             f"namespace {name} is still there after {timeout:.0f} s: {_what_holds(kubectl)}"
@@ -87,7 +93,8 @@ class Leaving:
 
     def _look(self) -> str:
         self._pods = self._kubectl.list("pods")
-        return describe(self._pods)
+        finishing = "; Kubernetes is finishing the namespace, up to a minute"
+        return describe(self._pods) + ("" if self._pods else finishing)
 
     def _show_logs(self, names: list[str]) -> None:
         for name in (name for name in names if name not in self._shown):
@@ -106,15 +113,17 @@ def describe(pods: list[Object]) -> str:
     """One line about pods that should go: how many, which, and what of each still runs."""
     if not pods:
         return "no pods left"
-    return f"{len(pods)} pods left: " + ", ".join(_one(pod) for pod in pods)
+    count = "1 pod" if len(pods) == 1 else f"{len(pods)} pods"
+    return f"{count} left: " + ", ".join(_one(pod) for pod in pods)
 
 
 def _one(pod: Object) -> str:
     status = pod.get("status") or {}
     every = [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]
     running = [c["name"] for c in every if "running" in (c.get("state") or {})]
-    what = " ".join(running) if running else "nothing of it runs"
-    return f"{pod['metadata']['name']} ({what}{'' if is_ending(pod) else ', not told to end'})"
+    what = f"{' '.join(running)} still running" if running else "nothing of it runs"
+    asked = "" if is_ending(pod) else ", deletion not requested yet"
+    return f"{pod['metadata']['name']} ({what}{asked})"
 
 
 def last_log_lines(kubectl: Kubectl, pod: str) -> list[str]:

@@ -1,56 +1,13 @@
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stack import pods, progress
+from stack import pods
 from stack.kubectl import Kubectl, KubectlError, NotInTimeError, wait_for
-
-# Answers out of a file of command line to queued outputs; the last one of a queue stays.
-PROGRAM = """#!{python}
-import json, sys
-path = {answers!r}
-answers = json.load(open(path))
-words = " ".join(sys.argv[5:])
-open(path + ".calls", "a").write(words + "\\n")
-queue = next((answers[key] for key in answers if words.startswith(key)), [""])
-out = queue.pop(0) if len(queue) > 1 else queue[0]
-json.dump(answers, open(path, "w"))
-if out.startswith("error"):
-    sys.exit(out)
-print(out)
-"""
-
-
-class Standin:
-    """A kubectl that answers what it was told to."""
-
-    def __init__(self, folder: Path) -> None:
-        self._answers = folder / "answers"
-        program = folder / "kubectl"
-        program.write_text(PROGRAM.format(python=sys.executable, answers=str(self._answers)))
-        program.chmod(0o755)
-        self.kubectl = Kubectl(str(program), "none", "demo")
-
-    def answer(self, **queues: list[Any]) -> None:
-        texts = {
-            key.replace("_", " "): [o if isinstance(o, str) else json.dumps(o) for o in queue]
-            for key, queue in queues.items()
-        }
-        self._answers.write_text(json.dumps(texts))
-
-    def calls(self) -> list[str]:
-        return Path(f"{self._answers}.calls").read_text().splitlines()
-
-
-@pytest.fixture
-def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Standin:
-    monkeypatch.setattr(progress, "LOOK", 0.0)
-    return Standin(tmp_path)
+from stack.tests.standin import Standin
 
 
 def pod(uid: str = "1", *, ready: bool = True, ending: bool = False) -> dict[str, Any]:
@@ -93,10 +50,23 @@ def test_a_namespace_goes_with_its_pods_told(standin: Standin) -> None:
     said: list[str] = []
     pods.delete_namespace(standin.kubectl, said.append, timeout=20)
     assert [line.split(" s  ")[1] for line in said] == [
-        "1 pods left: engine-0 (engine agent)",
-        "no pods left",
+        "1 pod left: engine-0 (engine agent still running)",
+        "no pods left; Kubernetes is finishing the namespace, up to a minute",
     ]
     assert standin.calls()[0] == "delete namespace demo --ignore-not-found --wait=false"
+
+
+def test_a_namespace_whose_cluster_is_thrown_away_is_waited_for_while_it_has_pods(
+    standin: Standin,
+) -> None:
+    standin.answer(
+        get_namespace=[{"metadata": {"name": "demo"}}],
+        get_pods=[{"items": [pod()]}, {"items": [pod()]}, {"items": []}],
+    )
+    said: list[str] = []
+    pods.delete_namespace(standin.kubectl, said.append, timeout=20, only_pods=True)
+    assert len(said) == 1
+    assert standin.calls()[-1] == "get pods -o json"
 
 
 def test_what_stays_is_named_with_what_the_server_says(standin: Standin) -> None:
@@ -108,8 +78,8 @@ def test_what_stays_is_named_with_what_the_server_says(standin: Standin) -> None
     with pytest.raises(NotInTimeError) as error:
         pods.delete_namespace(standin.kubectl, lambda _: None, timeout=0.1)
     assert str(error.value) == (
-        "namespace demo is still there after 0 s: 1 pods left: engine-0 (engine agent); "
-        "Some resources have finalizers"
+        "namespace demo is still there after 0 s: "
+        "1 pod left: engine-0 (engine agent still running); Some resources have finalizers"
     )
 
 
@@ -122,7 +92,7 @@ def test_a_slow_pods_log_is_shown_once_and_only_if_it_is_ending(standin: Standin
     look = pods.Leaving(standin.kubectl, said.append, logs_after=60)
     for elapsed in (61.0, 62.0, 63.0):
         look(elapsed)
-    assert said[0].endswith("engine-0 (engine agent, not told to end)")
+    assert said[0].endswith("(engine agent still running, deletion not requested yet)")
     assert said[2:] == [
         "engine-0 still runs; its last log lines:",
         "  [engine] waiting for a worker",
