@@ -6,8 +6,30 @@ import itertools
 import sys
 import time
 
-from stack.kubectl import Kubectl, Object
+from stack.kubectl import Kubectl
 from stack.progress import Changes
+from stack.serving import summary
+
+HINTS = (
+    ("k explain kvserving.spec --recursive | less", "every field"),
+    ("k describe kvserving quickstart", "conditions and events"),
+    ("k edit kvserving quickstart", "change a replica count, then look:"),
+    ("k get pods -w", "Ctrl-C ends it; the object itself: k get kvs -w"),
+    ("k delete svc quickstart; k get svc quickstart", "deleted, and there again: it heals itself"),
+    (
+        'k patch kvs quickstart --type=merge -p \'{"spec": {"kvCache": {"chunkTokens": 50}}}\'',
+        "an invalid spec is refused with the reason",
+    ),
+    (
+        ".venv/bin/kvserving validate -f examples/quickstart.yaml",
+        "the same checks without a cluster",
+    ),
+    (
+        "k exec quickstart-valkey-0 -- sh -c 'REDISCLI_AUTH=wrong valkey-cli PING'",
+        "refused: engines need a password",
+    ),
+)
+"""Commands to go on with and what they show; no edit that stays invalid, `make demo` goes on."""
 
 _count = itertools.count(1)
 _start = time.monotonic()
@@ -15,7 +37,8 @@ _start = time.monotonic()
 
 def step(title: str) -> None:
     """Begin a step."""
-    print(f"\n==> {next(_count)}. {title}   [{time.monotonic() - _start:.0f} s]", flush=True)
+    elapsed = time.monotonic() - _start
+    print(f"\n==> {next(_count)}. {title}   [{elapsed:.0f} s since the start]", flush=True)
 
 
 def say(line: str) -> None:
@@ -26,20 +49,6 @@ def say(line: str) -> None:
 def progress(kubectl: Kubectl, name: str) -> Changes:
     """Says how far a KVServing is while something about it is waited for."""
     return Changes(lambda: summary(kubectl.get("kvserving", name)), say)
-
-
-def summary(obj: Object | None) -> str:
-    """One line about a KVServing: phase, ready counts, what Ready says."""
-    spec, status = (obj or {}).get("spec") or {}, (obj or {}).get("status") or {}
-    parts = [status.get("phase") or "no status yet"]
-    parts += [
-        f"{role} {counts.get('ready', 0)}/{spec[role]['replicas']}"
-        for role in ("prefill", "decode")
-        if (counts := status.get(role))
-    ]
-    if counts := status.get("tier"):
-        parts.append(f"tier {counts.get('ready', 0)}/{counts.get('instances', 0)}")
-    return ", ".join(parts)
 
 
 def status(kubectl: Kubectl) -> None:
@@ -54,13 +63,19 @@ def status(kubectl: Kubectl) -> None:
     sys.stdout.flush()
 
 
-def look_further(kubectl: Kubectl) -> None:
-    """Commands to go on with."""
+def command(kubectl: Kubectl) -> str:
+    """The kubectl of the demo as a command line."""
+    return f"{kubectl.binary} --kubeconfig {kubectl.kubeconfig} -n {kubectl.namespace}"
+
+
+def look_further(kubectl: Kubectl, down: str) -> None:
+    """Commands to go on with; `down` is what `make demo-down` does."""
     step("Look further")
-    base = f"{kubectl.binary} --kubeconfig {kubectl.kubeconfig} -n {kubectl.namespace}"
-    say(f"alias k='{base}'")
-    say("k explain kvserving.spec --recursive | less")
-    say("k describe kvserving quickstart")
-    say("k edit kvserving quickstart              # change a replica count and watch")
-    say("k exec quickstart-valkey-0 -- sh -c 'REDISCLI_AUTH=wrong valkey-cli PING'")
-    say("make demo-down                           # takes everything away again")
+    say(f"alias k='{command(kubectl)}'")
+    for line, what in (*HINTS, ("make demo-down", down)):
+        say(f"{line:<46} # {what}")
+
+
+def verdict(line: str) -> None:
+    """The last words of a demo that worked."""
+    print(f"\nall of it worked: {line}", flush=True)

@@ -7,18 +7,28 @@ from demo.quickstart import tell, wait_ready
 from stack.client import Client, prompt
 from stack.install import REPO, image
 from stack.kubectl import Kubectl
+from stack.serving import tier
 
 NAME = "quickstart-pcp"
 MANIFEST = REPO / "examples" / "quickstart-pcp.yaml"
+SIMULATED = "no weights at all: the text is computed from the KV that was loaded or computed"
 
 
-def run(kubectl: Kubectl) -> None:
-    """Apply and complete once."""
-    narrate.step("kubectl apply -f examples/quickstart-pcp.yaml  (engine-sim: a simulation, W = 4)")
+def run(kubectl: Kubectl) -> str:
+    """Apply and complete once; returns what was shown, for the verdict."""
+    narrate.step(
+        "kubectl apply -f examples/quickstart-pcp.yaml  "
+        "(engine-sim, a simulation; W = 4: four ranks share one prompt)"
+    )
     kubectl.apply_file(str(MANIFEST))
     wait_ready(kubectl, NAME)
     client = Client.create(kubectl, image("operator"))
     url = f"http://{NAME}.{kubectl.namespace}.svc.cluster.local"
-    tell(kubectl, client.complete(url, prompt(11, 1000), model="sim"))
-    obj = kubectl.get("kvserving", NAME) or {}
-    narrate.say(f"KV shards {obj['status'].get('kvShards')}, tier {obj['status'].get('tier')}")
+    tell(kubectl, client.complete(url, prompt(11, 1000), model="sim"), SIMULATED)
+    status = (kubectl.get("kvserving", NAME) or {}).get("status") or {}
+    if status.get("kvShards") == 1:
+        narrate.say("the KV of a prompt is one part (1 shard): every rank holds all of it")
+    else:
+        narrate.say(f"the KV of a prompt is split into {status.get('kvShards')} shards")
+    narrate.say(tier(status))
+    return "a completion with four ranks on one prompt (simulated)"

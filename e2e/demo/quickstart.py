@@ -7,11 +7,13 @@ from stack import pods
 from stack.client import Answer, Client, engine_metrics, prompt
 from stack.install import REPO, image
 from stack.kubectl import Kubectl, NotInTimeError, is_true, wait_for
+from stack.serving import require_hope
 
 NAME = "quickstart"
 MANIFEST = REPO / "examples" / "quickstart.yaml"
 HITS = "vllm:external_prefix_cache_hits_total"
 TOKENS = 1000
+NOISE = "random weights: the text is noise; what counts is that it is the same twice"
 
 
 def pods_by_address(kubectl: Kubectl) -> dict[str, str]:
@@ -19,7 +21,7 @@ def pods_by_address(kubectl: Kubectl) -> dict[str, str]:
     return {pod["status"].get("podIP", ""): pod["metadata"]["name"] for pod in kubectl.list("pods")}
 
 
-def tell(kubectl: Kubectl, answer: Answer) -> None:
+def tell(kubectl: Kubectl, answer: Answer, about_text: str = "") -> None:
     """Print a completion and who served it; a failed one ends the demo."""
     if answer.status != 200:
         raise RuntimeError(f"the completion failed with HTTP {answer.status}: {answer.raw}")
@@ -31,14 +33,25 @@ def tell(kubectl: Kubectl, answer: Answer) -> None:
         f"{usage.get('prompt_tokens')} prompt + {usage.get('completion_tokens')} new tokens"
     )
     narrate.say(f"text {answer.text!r}")
+    if about_text:
+        narrate.say(f"({about_text})")
 
 
 def wait_ready(kubectl: Kubectl, name: str, timeout: float = 400) -> None:
-    """Wait for Ready=True of the current generation, with progress."""
+    """Wait for Ready=True of the current generation, with progress.
+
+    Raises at once when the object was deleted or its spec is refused: it was edited by hand.
+    """
+
+    def ready() -> bool:
+        obj = kubectl.get("kvserving", name)
+        require_hope(obj, name, f"{narrate.command(kubectl)} delete kvs {name}")
+        return is_true(obj, "Ready")
+
     try:
         wait_for(
             f"KVServing {name} Ready",
-            lambda: is_true(kubectl.get("kvserving", name), "Ready"),
+            ready,
             timeout=timeout,
             progress=narrate.progress(kubectl, name),
         )
@@ -48,8 +61,11 @@ def wait_ready(kubectl: Kubectl, name: str, timeout: float = 400) -> None:
     narrate.say("Ready=True")
 
 
-def run(kubectl: Kubectl) -> None:
-    """Apply, complete, replace, complete again; raise when an answer is not what it must be."""
+def run(kubectl: Kubectl) -> str:
+    """Apply, complete, replace, complete again; raise when an answer is not what it must be.
+
+    Returns what was shown, for the verdict.
+    """
     narrate.step("kubectl apply -f examples/quickstart.yaml")
     kubectl.apply_file(str(MANIFEST))
     wait_ready(kubectl, NAME)
@@ -59,7 +75,7 @@ def run(kubectl: Kubectl) -> None:
     narrate.step("A completion: router -> prefill -> decode (KV over NIXL)")
     question = prompt(7, TOKENS)
     first = client.complete(url, question, model="tiny")
-    tell(kubectl, first)
+    tell(kubectl, first, NOISE)
 
     narrate.step("The prefill pod is replaced: its memory is gone, Valkey's is not")
     pod = f"{NAME}-prefill-0"
@@ -72,11 +88,16 @@ def run(kubectl: Kubectl) -> None:
     tell(kubectl, again)
     hit = engine_metrics(kubectl, pod).get(HITS, 0.0) - before
     same = again.text == first.text
-    narrate.say(f"{pod}: {hit:.0f} of {TOKENS} prompt tokens came from Valkey; same text: {same}")
+    narrate.say(f"{pod}: {hit:.0f} of {TOKENS} prompt tokens came from Valkey")
+    narrate.say("the same text as before" if same else "not the text of before")
     if hit <= 0 or not same:
         raise RuntimeError(
             "the second answer did not come from the remote tier, or its text differs"
         )
+    return (
+        "a completion through router, prefill and decode; after the prefill pod was replaced the "
+        f"same text again, {hit:.0f} of {TOKENS} prompt tokens out of Valkey"
+    )
 
 
 def served(client: Client, url: str, question: str) -> Answer | None:
