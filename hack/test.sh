@@ -14,7 +14,8 @@ declare -A took
 run_gate() { hack/check.sh; }
 run_thorough() { KVSERVING_TEST_THOROUGH=1 python -m pytest -q -n logical --durations=5 operator/tests/unit; }
 run_programs() { python -m cluster prepare --install; }
-run_component() { python -m pytest -q operator/tests/component --durations=5; }
+# Waiting for leases and watches is most of it: two at a time, each file with a control plane of its worker.
+run_component() { python -m pytest -q -n 2 --dist loadfile operator/tests/component --durations=5; }
 run_agent() { python -m pytest -q operator/tests/agent; }
 run_chart() { python -m pytest -q operator/tests/chart; }
 run_images() { python -m cluster build --install; }

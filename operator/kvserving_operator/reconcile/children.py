@@ -29,8 +29,9 @@ from kvserving_operator.status import Trouble
 
 logger = logging.getLogger(__name__)
 
+_RECORD_STAGE = 0
 _STAGE = {
-    paths.SECRETS: 0,
+    paths.SECRETS: -1,
     paths.CONFIGMAPS: 1,
     paths.CERTIFICATES: 1,
     paths.SERVICE_ACCOUNTS: 2,
@@ -217,8 +218,9 @@ class Children:
 def _stage(change: Change) -> int:
     resource, labels = resource_of(change.rendered), labels_of(change.rendered)
     if labels[meta.LABEL_COMPONENT] == accepted.COMPONENT:
-        # Before all else: what is begun is what is finished, should the next spec be refused.
-        return -1
+        # Before all but the secrets, whose digest it holds: what is begun is what is finished,
+        # should the next spec be refused.
+        return _RECORD_STAGE
     if resource in _STAGE:
         return _STAGE[resource]
     return _WORKLOAD_STAGE[Role(labels[meta.LABEL_ROLE])]

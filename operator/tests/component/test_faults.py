@@ -126,7 +126,7 @@ def test_a_restarted_api_server_is_survived(cluster: Cluster, tmp_path: Path) ->
         cluster.plane.kill_apiserver()
         cluster.plane.start_apiserver()
         cluster.delete(paths.SERVICES, "x")
-        wait_for(lambda: cluster.get(paths.SERVICES, "x"), timeout=60, what="the repair")
+        wait_for(lambda: cluster.get(paths.SERVICES, "x"), timeout=120, what="the repair")
         cluster.create(example("y"))
         cluster.settled("y")
         after = {name: c["metadata"]["uid"] for name, c in cluster.children("x").items()}
