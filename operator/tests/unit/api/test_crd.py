@@ -50,11 +50,13 @@ def test_it_fits_client_side_apply() -> None:
     assert len(TEXT.encode()) < crdgen.MAX_BYTES
 
 
+@pytest.mark.thorough
 def test_it_is_plain_yaml_without_aliases() -> None:
     assert yaml.safe_load(TEXT) == custom_resource_definition()
     assert not re.search(r"[:-] [&*]\w", TEXT)
 
 
+@pytest.mark.thorough
 def test_output_is_equal_under_another_hash_seed() -> None:
     code = "from kvserving_operator.api.crdgen import *; print(*generated_files().values(), sep='')"
     other = subprocess.run(

@@ -25,6 +25,7 @@ for case in golden.CASES:
 """
 
 
+@pytest.mark.thorough
 def test_bytes_are_equal_under_any_hash_seed():
     here = os.environ.get("PYTHONHASHSEED", "random")
     there = subprocess.run(

@@ -208,6 +208,7 @@ BLOBS = {
 }
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted(BLOBS)).flatmap(lambda key: st.fixed_dictionaries({key: BLOBS[key]})))
 def test_no_free_form_value_breaks_the_core(changes: dict):

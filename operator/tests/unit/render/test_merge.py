@@ -97,6 +97,7 @@ def test_other_lists_are_replaced(field: str):
     assert merge({field: ["a", "b"]}, {field: ["c"]}) == {field: ["c"]}
 
 
+@pytest.mark.thorough
 @settings(max_examples=30)
 @given(OBJECTS, OBJECTS)
 def test_merging_changes_neither_side(base: dict, patch: dict):
@@ -105,6 +106,7 @@ def test_merging_changes_neither_side(base: dict, patch: dict):
     assert (base, patch) == before
 
 
+@pytest.mark.thorough
 @settings(max_examples=30)
 @given(OBJECTS, OBJECTS)
 def test_merging_again_changes_nothing(base: dict, patch: dict):
