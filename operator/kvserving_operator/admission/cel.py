@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from cel_expr_python import cel
 
-from kvserving_operator.admission.texts import invalid, named
+from kvserving_operator.admission.texts import named
 from kvserving_operator.api import quantity
 from kvserving_operator.api.schema import Schema
 from kvserving_operator.api.types import VALIDATIONS
-from kvserving_operator.engines.faults import Fault
+from kvserving_operator.engines.faults import Fault, invalid
 
 _OLD: Final = "oldSelf"
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kvserving_operator.admission.texts import invalid, named, shown
+from kvserving_operator.admission.texts import named, shown
 from kvserving_operator.api import meta
-from kvserving_operator.engines.faults import Fault
+from kvserving_operator.engines.faults import Fault, invalid
 
 _KNOWN: Final = frozenset(
     {"name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences"}

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from jsonschema import Draft7Validator, ValidationError
 
-from kvserving_operator.admission.texts import invalid, named, shown
+from kvserving_operator.admission.texts import named, shown
 from kvserving_operator.api import duration, quantity
 from kvserving_operator.api.crdgen import root_schema
 from kvserving_operator.api.schema import INT_OR_STRING, Schema
 from kvserving_operator.api.types import LIST_MAP_KEYS, LIST_TYPE, PRESERVE
-from kvserving_operator.engines.faults import Fault
+from kvserving_operator.engines.faults import Fault, invalid
 
 _EXAMPLES: Final = {
     duration.PATTERN: "write a duration such as 30m, 1h30m or 50ms",

@@ -3,9 +3,6 @@
 import json
 from typing import Any, Final
 
-from kvserving_operator.api.conditions import Reason
-from kvserving_operator.engines.faults import Fault
-
 _LIMIT: Final = 60
 
 
@@ -32,8 +29,3 @@ def shown(value: Any) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LIMIT else f"{text[: _LIMIT - 1]}…"
-
-
-def invalid(field: str, what: str, remedy: str) -> Fault:
-    """A fault of a value that can be corrected."""
-    return Fault(field=field, what=what, remedy=remedy, reason=Reason.INVALID)

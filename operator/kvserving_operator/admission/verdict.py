@@ -8,8 +8,8 @@ from kvserving_operator.admission.cel import rule_faults
 from kvserving_operator.admission.defaults import defaulted
 from kvserving_operator.admission.metadata import head_faults
 from kvserving_operator.admission.schema import object_schema, schema_faults
-from kvserving_operator.admission.texts import invalid, shown
-from kvserving_operator.engines.faults import Fault
+from kvserving_operator.admission.texts import shown
+from kvserving_operator.engines.faults import Fault, invalid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

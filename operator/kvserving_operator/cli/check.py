@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from kvserving_operator.admission import Verdict, admit
-from kvserving_operator.admission.texts import invalid, named
+from kvserving_operator.admission.texts import named
 from kvserving_operator.api.conditions import Reason
 from kvserving_operator.api.v1alpha1 import KVServing
-from kvserving_operator.engines.faults import Fault
+from kvserving_operator.engines.faults import Fault, invalid
 from kvserving_operator.plan import Defaults, Plan, Refusal, build
 
 

@@ -3,11 +3,12 @@
 import argparse
 from collections.abc import Mapping, Sequence
 
-from kvserving_operator.admission.texts import invalid, printable
+from kvserving_operator.admission.texts import printable
 from kvserving_operator.cli.check import Finding, RefusedBy, check
 from kvserving_operator.cli.errors import UsageError
 from kvserving_operator.cli.output import note
 from kvserving_operator.cli.sources import Document, read
+from kvserving_operator.engines.faults import invalid
 from kvserving_operator.plan import Defaults, Plan
 
 

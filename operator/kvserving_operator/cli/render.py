@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from kvserving_operator.admission.texts import invalid
 from kvserving_operator.api import meta
 from kvserving_operator.cli import cluster_options, defaults, output
 from kvserving_operator.cli.check import Finding, RefusedBy
@@ -14,6 +13,7 @@ from kvserving_operator.cli.errors import UsageError
 from kvserving_operator.cli.inputs import Result, add_sources, results
 from kvserving_operator.cli.output import note
 from kvserving_operator.cli.report import lines
+from kvserving_operator.engines.faults import invalid
 from kvserving_operator.kube.paths import Key
 from kvserving_operator.plan import AuthMaterial, Defaults, Manifest, OwnerReference, Plan
 from kvserving_operator.render import render

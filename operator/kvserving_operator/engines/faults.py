@@ -23,3 +23,8 @@ class Fault:
 
     def __str__(self) -> str:
         return f"{self.field}: {self.what}; {self.remedy}"
+
+
+def invalid(field: str, what: str, remedy: str) -> Fault:
+    """A fault of a value that can be corrected."""
+    return Fault(field=field, what=what, remedy=remedy, reason=Reason.INVALID)

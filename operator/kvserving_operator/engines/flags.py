@@ -54,6 +54,21 @@ class FlagTable:
         matches = _matches_long if head.startswith("--") else _matches_short
         return next((flag for flag in self.flags if matches(flag, head)), None)
 
+    def with_values(self, arguments: Sequence[str]) -> tuple[str, ...]:
+        """Those of the arguments that are flags of the table, with the values that follow them."""
+        found, wanted = [], False
+        for argument in arguments:
+            if flag_name(argument) is not None:
+                wanted = self.find(argument) is not None
+            if wanted:
+                found.append(argument)
+        return tuple(found)
+
+
+def flag(remedy: str, *names: str) -> Flag:
+    """A row of a table."""
+    return Flag(names=names, remedy=remedy)
+
 
 def flag_name(argument: str) -> str | None:
     """The option string in ``argument``, normalised; None when it is a value."""

@@ -6,44 +6,37 @@ Flag names were read from the parsers of vLLM 0.32.0 and 0.33.0.
 
 from typing import Final
 
-from kvserving_operator.engines.flags import Flag, FlagTable
+from kvserving_operator.engines.flags import FlagTable, flag
+from kvserving_operator.engines.remedies import NODES, PARALLELISM, PORTS, TLS
 
-_PARALLELISM: Final = "set parallelism of the role"
-_NODES: Final = "set nodesPerReplica of the role"
-_PORTS: Final = "remove it: the operator owns the ports, network policies rest on them"
-_TLS: Final = "remove it: keys and TLS towards clients are the gateway's job"
 _WIRING: Final = "set spec.kvCache and spec.transfer"
-
-
-def _flag(remedy: str, *names: str) -> Flag:
-    return Flag(names=names, remedy=remedy)
 
 
 OWNED_FLAGS: Final = FlagTable(
     (
-        _flag("write the flags themselves", "--config"),
-        _flag("remove it: the engine would print its help and end", "--help", "-h"),
-        _flag("set spec.model.name or spec.model.volume.path", "--model", "--model-tag"),
-        _flag("set spec.model.servedNames", "--served-model-name"),
-        _flag("set spec.model.revision", "--revision"),
-        _flag("set spec.model.maxModelLen", "--max-model-len"),
-        _flag("set spec.model.huggingFace.tokenSecretRef", "--hf-token"),
-        _flag("set spec.kvCache.dtype", "--kv-cache-dtype"),
-        _flag(_WIRING, "--kv-transfer-config"),
-        _flag("remove it: nothing here listens to KV events yet", "--kv-events-config"),
-        _flag(
+        flag("write the flags themselves", "--config"),
+        flag("remove it: the engine would print its help and end", "--help", "-h"),
+        flag("set spec.model.name or spec.model.volume.path", "--model", "--model-tag"),
+        flag("set spec.model.servedNames", "--served-model-name"),
+        flag("set spec.model.revision", "--revision"),
+        flag("set spec.model.maxModelLen", "--max-model-len"),
+        flag("set spec.model.huggingFace.tokenSecretRef", "--hf-token"),
+        flag("set spec.kvCache.dtype", "--kv-cache-dtype"),
+        flag(_WIRING, "--kv-transfer-config"),
+        flag("remove it: nothing here listens to KV events yet", "--kv-events-config"),
+        flag(
             "set spec.kvCache.local.sizePerReplica",
             "--kv-offloading-size",
             "--kv-offloading-backend",
         ),
-        _flag(
+        flag(
             "remove it: it follows from the connectors, and the roles must agree on it",
             "--disable-hybrid-kv-cache-manager",
         ),
-        _flag(_PORTS, "--host", "--port", "--uds", "--grpc", "--grpc-port", "--headless"),
-        _flag("set drain.timeout of the role", "--shutdown-timeout"),
-        _flag(
-            _TLS,
+        flag(PORTS, "--host", "--port", "--uds", "--grpc", "--grpc-port", "--headless"),
+        flag("set drain.timeout of the role", "--shutdown-timeout"),
+        flag(
+            TLS,
             "--api-key",
             "--ssl-keyfile",
             "--ssl-certfile",
@@ -52,14 +45,14 @@ OWNED_FLAGS: Final = FlagTable(
             "--ssl-cert-reqs",
             "--ssl-ciphers",
         ),
-        _flag("remove it: the operator measures by the metrics", "--disable-log-stats"),
-        _flag(_PARALLELISM, "--tensor-parallel-size", "-tp"),
-        _flag(_PARALLELISM, "--pipeline-parallel-size", "-pp"),
-        _flag(_PARALLELISM, "--prefill-context-parallel-size", "-pcp"),
-        _flag(_PARALLELISM, "--decode-context-parallel-size", "-dcp"),
-        _flag(_PARALLELISM, "--enable-expert-parallel", "-ep"),
-        _flag(
-            _PARALLELISM,
+        flag("remove it: the operator measures by the metrics", "--disable-log-stats"),
+        flag(PARALLELISM, "--tensor-parallel-size", "-tp"),
+        flag(PARALLELISM, "--pipeline-parallel-size", "-pp"),
+        flag(PARALLELISM, "--prefill-context-parallel-size", "-pcp"),
+        flag(PARALLELISM, "--decode-context-parallel-size", "-dcp"),
+        flag(PARALLELISM, "--enable-expert-parallel", "-ep"),
+        flag(
+            PARALLELISM,
             "--data-parallel-size",
             "-dp",
             "--data-parallel-rank",
@@ -82,14 +75,14 @@ OWNED_FLAGS: Final = FlagTable(
             "-dpm",
             "--data-parallel-supervisor-port",
         ),
-        _flag(_NODES, "--nnodes", "-n", "--node-rank", "-r", "--master-addr", "--master-port"),
+        flag(NODES, "--nnodes", "-n", "--node-rank", "-r", "--master-addr", "--master-port"),
     ),
     others=frozenset({"-dc"}),
 )
 
 ENGINE_ONLY_FLAGS: Final = FlagTable(
     tuple(
-        _flag("move it to spec.engine.extraArgs: both roles must run with the same value", *names)
+        flag("move it to spec.engine.extraArgs: both roles must run with the same value", *names)
         for names in (
             ("--block-size",),
             ("--dtype",),
@@ -125,7 +118,7 @@ or a NIXL handshake that fails on every request."""
 
 LORA_FLAGS: Final = FlagTable(
     (
-        _flag(
+        flag(
             "remove it, or remove kvCache.local and kvCache.remote: cache keys do not carry the "
             "adapter yet, so one adapter would read KV of another",
             "--enable-lora",
@@ -148,7 +141,7 @@ LORA_FLAGS: Final = FlagTable(
 
 NO_CONTEXT_PARALLEL_FLAGS: Final = FlagTable(
     (
-        _flag(
+        flag(
             "remove it, or set parallelism.prefillContext to 1: vLLM has no dual-batch overlap, "
             "LoRA or multimodal input with context parallel prefill",
             "--enable-dbo",
@@ -167,11 +160,11 @@ NO_CONTEXT_PARALLEL_FLAGS: Final = FlagTable(
 OWNED_ENV: Final = {
     "PYTHONHASHSEED": "remove it: cache keys of all engines must be equal",
     "PROMETHEUS_MULTIPROC_DIR": "remove it: the metrics are read from there",
-    "VLLM_API_KEY": _TLS,
-    "VLLM_PORT": _PORTS,
+    "VLLM_API_KEY": TLS,
+    "VLLM_PORT": PORTS,
     "VLLM_HOST_IP": "remove it: the engine takes the pod's address",
     "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "remove it: it must outlast the router's idle connections",
-    "UCX_TCP_PORT_RANGE": _PORTS,
+    "UCX_TCP_PORT_RANGE": PORTS,
     "HF_HOME": "set spec.model.cache.mountPath",
     "HF_TOKEN": "set spec.model.huggingFace.tokenSecretRef",
     "HF_HUB_OFFLINE": "set spec.model.huggingFace.offline",
@@ -180,7 +173,7 @@ OWNED_ENV: Final = {
 
 OWNED_ENV_PREFIXES: Final = {
     "VLLM_NIXL_": "set spec.transfer",
-    "VLLM_DP_": _PARALLELISM,
+    "VLLM_DP_": PARALLELISM,
     "LMCACHE_": "set spec.kvCache: the environment would win over the operator's LMCache file",
     "GRANIKV_": "set spec.kvCache.hot",
     "KVSERVING_": "remove it: it is the operator's own",

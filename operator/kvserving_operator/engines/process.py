@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from kvserving_operator.api.types import EnvVar
 from kvserving_operator.engines import paths
 
 HOME: Final = {
@@ -15,3 +16,12 @@ CACHES: Final = {
     "FLASHINFER_WORKSPACE_BASE": paths.COMPILE_CACHE,
 }
 """Where kernels that were compiled at start are kept."""
+
+
+def merged(*variables: EnvVar) -> tuple[EnvVar, ...]:
+    """One variable of each name: the last one, at its place."""
+    found: dict[str, EnvVar] = {}
+    for variable in variables:
+        found.pop(variable.name, None)
+        found[variable.name] = variable
+    return tuple(found.values())

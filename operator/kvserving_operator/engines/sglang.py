@@ -37,7 +37,6 @@ from kvserving_operator.engines.base import (
     Wiring,
 )
 from kvserving_operator.engines.faults import Fault
-from kvserving_operator.engines.flags import flag_name
 
 SMG_BOOTSTRAP_PORT: Final = "sglang.ai/bootstrap-port"
 """By this annotation the SMG router tells decode where a prefill engine's bootstrap server is."""
@@ -61,7 +60,7 @@ class SGLang:
 
     def kv_arguments(self, arguments: Sequence[str]) -> tuple[str, ...]:
         """The flags on which the roles must agree, with the values that follow them."""
-        return tuple(_flags_with_values(arguments))
+        return sglang_owned.ENGINE_ONLY_FLAGS.with_values(arguments)
 
     def topology(self, parallelism: Parallelism, attention: Attention) -> Topology:
         """How a replica is spread: data-parallel attention lies inside the tensor ranks."""
@@ -98,15 +97,6 @@ class SGLang:
 def _peers(role: Role) -> tuple[Role, ...]:
     """The other role: prefill pushes KV, decode asks for it, both listen on ports of chance."""
     return (Role.DECODE,) if role is Role.PREFILL else (Role.PREFILL,)
-
-
-def _flags_with_values(arguments: Sequence[str]) -> Iterable[str]:
-    wanted = False
-    for argument in arguments:
-        if flag_name(argument) is not None:
-            wanted = sglang_owned.ENGINE_ONLY_FLAGS.find(argument) is not None
-        if wanted:
-            yield argument
 
 
 def _arguments(
@@ -163,17 +153,13 @@ def _environment(
         **process.CACHES,
         **(_transfer_environment(spec.transfer.nixl) if wiring.transfers else {}),
     }
-    merged: dict[str, EnvVar] = {}
-    for variable in (
+    return process.merged(
         *(EnvVar(name=name, value=value) for name, value in fixed.items()),
         *hub.environment(spec.model),
         *(granikv.environment(spec.kv_cache.hot) if role is Role.DECODE else ()),
         *spec.engine.env,
         *role_spec.env,
-    ):
-        merged.pop(variable.name, None)
-        merged[variable.name] = variable
-    return tuple(merged.values())
+    )
 
 
 def _transfer_environment(nixl: Nixl) -> dict[str, str]:

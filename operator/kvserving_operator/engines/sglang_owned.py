@@ -5,34 +5,27 @@ Flag names, aliases included, were read from SGLang 0.5.23 (``sglang/srt/arg_gro
 
 from typing import Final
 
-from kvserving_operator.engines.flags import Flag, FlagTable
+from kvserving_operator.engines.flags import FlagTable, flag
+from kvserving_operator.engines.remedies import NODES, PARALLELISM, PORTS, TLS
 
-_PARALLELISM: Final = "set parallelism of the role"
-_NODES: Final = "set nodesPerReplica of the role"
-_PORTS: Final = "remove it: the operator owns the ports, network policies rest on them"
-_TLS: Final = "remove it: keys and TLS towards clients are the gateway's job"
 _WIRING: Final = "set spec.transfer"
 _TIER: Final = "remove it: cache tiers are not available with SGLang here"
 
 
-def _flag(remedy: str, *names: str) -> Flag:
-    return Flag(names=names, remedy=remedy)
-
-
 OWNED_FLAGS: Final = FlagTable(
     (
-        _flag("write the flags themselves", "--config"),
-        _flag("remove it: the engine would print its help and end", "--help", "-h"),
-        _flag("set spec.model.name or spec.model.volume.path", "--model-path", "--model"),
-        _flag("set spec.model.servedNames", "--served-model-name"),
-        _flag("set spec.model.revision", "--revision"),
-        _flag("set spec.model.maxModelLen", "--context-length"),
-        _flag("set spec.kvCache.dtype", "--kv-cache-dtype"),
-        _flag(_PORTS, "--host", "--port", "--grpc-mode", "--smg-grpc-mode", "--grpc-port"),
-        _flag(_PORTS, "--smg-http-sidecar-port", "--grpc-http-sidecar-port"),
-        _flag(_PORTS, "--nccl-port", "--gated-launch-port", "--fastapi-root-path"),
-        _flag(
-            _TLS,
+        flag("write the flags themselves", "--config"),
+        flag("remove it: the engine would print its help and end", "--help", "-h"),
+        flag("set spec.model.name or spec.model.volume.path", "--model-path", "--model"),
+        flag("set spec.model.servedNames", "--served-model-name"),
+        flag("set spec.model.revision", "--revision"),
+        flag("set spec.model.maxModelLen", "--context-length"),
+        flag("set spec.kvCache.dtype", "--kv-cache-dtype"),
+        flag(PORTS, "--host", "--port", "--grpc-mode", "--smg-grpc-mode", "--grpc-port"),
+        flag(PORTS, "--smg-http-sidecar-port", "--grpc-http-sidecar-port"),
+        flag(PORTS, "--nccl-port", "--gated-launch-port", "--fastapi-root-path"),
+        flag(
+            TLS,
             "--api-key",
             "--admin-api-key",
             "--ssl-keyfile",
@@ -41,38 +34,38 @@ OWNED_FLAGS: Final = FlagTable(
             "--ssl-keyfile-password",
             "--enable-ssl-refresh",
         ),
-        _flag("remove it: the operator measures by the metrics", "--enable-metrics"),
-        _flag(_PARALLELISM, "--tp-size", "--tensor-parallel-size"),
-        _flag(_PARALLELISM, "--pp-size", "--pipeline-parallel-size"),
-        _flag(_PARALLELISM, "--dp-size", "--data-parallel-size"),
-        _flag(_PARALLELISM, "--attn-dp-size", "--attention-data-parallel-size"),
-        _flag(_PARALLELISM, "--enable-dp-attention"),
-        _flag(_PARALLELISM, "--dcp-size", "--decode-context-parallel-size"),
-        _flag(_PARALLELISM, "--ep-size", "--expert-parallel-size", "--ep"),
-        _flag(
+        flag("remove it: the operator measures by the metrics", "--enable-metrics"),
+        flag(PARALLELISM, "--tp-size", "--tensor-parallel-size"),
+        flag(PARALLELISM, "--pp-size", "--pipeline-parallel-size"),
+        flag(PARALLELISM, "--dp-size", "--data-parallel-size"),
+        flag(PARALLELISM, "--attn-dp-size", "--attention-data-parallel-size"),
+        flag(PARALLELISM, "--enable-dp-attention"),
+        flag(PARALLELISM, "--dcp-size", "--decode-context-parallel-size"),
+        flag(PARALLELISM, "--ep-size", "--expert-parallel-size", "--ep"),
+        flag(
             "remove it: context parallel prefill is not available with SGLang here",
             "--enable-prefill-cp",
             "--cp-strategy",
             "--attn-cp-size",
             "--attention-context-parallel-size",
         ),
-        _flag(_NODES, "--nnodes", "--node-rank", "--dist-init-addr", "--nccl-init-addr"),
-        _flag(
+        flag(NODES, "--nnodes", "--node-rank", "--dist-init-addr", "--nccl-init-addr"),
+        flag(
             _WIRING,
             "--disaggregation-mode",
             "--disaggregation-transfer-backend",
             "--disaggregation-bootstrap-port",
             "--enable-pd-role-switch",
         ),
-        _flag("remove it: nothing here listens to KV events yet", "--kv-events-config"),
-        _flag(_TIER, "--enable-lmcache", "--lmcache-config-file"),
-        _flag(_TIER, "--enable-flexkv", "--flexkv-config-file"),
+        flag("remove it: nothing here listens to KV events yet", "--kv-events-config"),
+        flag(_TIER, "--enable-lmcache", "--lmcache-config-file"),
+        flag(_TIER, "--enable-flexkv", "--flexkv-config-file"),
     ),
 )
 
 ENGINE_ONLY_FLAGS: Final = FlagTable(
     tuple(
-        _flag("move it to spec.engine.extraArgs: both roles must run with the same value", *names)
+        flag("move it to spec.engine.extraArgs: both roles must run with the same value", *names)
         for names in (
             ("--page-size",),
             ("--dtype",),
@@ -98,7 +91,7 @@ ENGINE_ONLY_FLAGS: Final = FlagTable(
 
 HOT_FLAGS: Final = FlagTable(
     (
-        _flag(
+        flag(
             "remove it, or set spec.kvCache.hot.mode to Off: HOT needs the backend of its own",
             "--decode-attention-backend",
         ),
@@ -109,8 +102,8 @@ HOT_FLAGS: Final = FlagTable(
 OWNED_ENV: Final = {
     "PROMETHEUS_MULTIPROC_DIR": "remove it: the metrics are read from there",
     "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "remove it: the probes rest on it",
-    "SGLANG_PORT": _PORTS,
-    "SGLANG_GRPC_PORT": _PORTS,
+    "SGLANG_PORT": PORTS,
+    "SGLANG_GRPC_PORT": PORTS,
     "HF_HOME": "set spec.model.cache.mountPath",
     "HF_TOKEN": "set spec.model.huggingFace.tokenSecretRef",
     "HF_HUB_OFFLINE": "set spec.model.huggingFace.offline",

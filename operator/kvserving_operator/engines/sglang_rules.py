@@ -3,11 +3,9 @@
 The list ``RULES`` at the end reads as the documentation; the limits are those of SGLang 0.5.23.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
-from kvserving_operator.api.conditions import Reason
-from kvserving_operator.api.types import EnvVar
 from kvserving_operator.api.v1alpha1 import (
     BufferDevice,
     HotMode,
@@ -17,61 +15,44 @@ from kvserving_operator.api.v1alpha1 import (
 )
 from kvserving_operator.engines import sglang_owned
 from kvserving_operator.engines.base import Proposal
-from kvserving_operator.engines.faults import Fault
-from kvserving_operator.engines.flags import FlagTable, malformed
-
-Rule = Callable[[Proposal], Iterator[Fault]]
+from kvserving_operator.engines.faults import Fault, invalid
+from kvserving_operator.engines.rules import (
+    Rule,
+    arguments_are_readable,
+    refuse_everywhere,
+    refuse_in_roles,
+    refuse_variables,
+)
 
 _NIXL: Final = "spec.transfer.nixl"
 
 
-def _invalid(field: str, what: str, remedy: str) -> Fault:
-    return Fault(field=field, what=what, remedy=remedy, reason=Reason.INVALID)
-
-
-def arguments_are_readable(proposal: Proposal) -> Iterator[Fault]:
-    """Each element of extraArgs is one word of the command line."""
-    for field, arguments in _argument_lists(proposal):
-        for index, what, remedy in malformed(arguments):
-            yield _invalid(f"{field}[{index}]", what, remedy)
-
-
 def arguments_are_not_owned(proposal: Proposal) -> Iterator[Fault]:
     """Flags that the operator writes itself are refused, however they are spelled."""
-    for field, arguments in _argument_lists(proposal):
-        yield from _refuse(sglang_owned.OWNED_FLAGS, field, arguments, "is the operator's")
+    yield from refuse_everywhere(sglang_owned.OWNED_FLAGS, proposal, "is the operator's")
 
 
 def hot_has_its_backend(proposal: Proposal) -> Iterator[Fault]:
     """GraniKV is an attention backend; another one named after it would win."""
     if proposal.spec.kv_cache.hot.mode is not HotMode.OFF:
-        for field, arguments in _argument_lists(proposal):
-            yield from _refuse(sglang_owned.HOT_FLAGS, field, arguments, "is HOT's")
+        yield from refuse_everywhere(sglang_owned.HOT_FLAGS, proposal, "is HOT's")
 
 
 def roles_agree_on_kv(proposal: Proposal) -> Iterator[Fault]:
     """Flags that shape KV or token ids are legal in spec.engine only."""
-    for role, role_spec in proposal.roles:
-        yield from _refuse(
-            sglang_owned.ENGINE_ONLY_FLAGS,
-            f"spec.{role}.extraArgs",
-            role_spec.extra_args,
-            "must be the same in both roles",
-        )
+    why = "must be the same in both roles"
+    yield from refuse_in_roles(sglang_owned.ENGINE_ONLY_FLAGS, proposal, why)
 
 
 def environment_is_not_owned(proposal: Proposal) -> Iterator[Fault]:
     """Variables that the operator writes itself are refused."""
-    for field, variables in _environments(proposal):
-        for index, variable in enumerate(variables):
-            if remedy := sglang_owned.env_remedy(variable.name):
-                yield _invalid(f"{field}[{index}]", f"{variable.name} is the operator's", remedy)
+    yield from refuse_variables(proposal, lambda variable: sglang_owned.env_remedy(variable.name))
 
 
 def tiers_are_vllms(proposal: Proposal) -> Iterator[Fault]:
     """LMCache works with SGLang as a server of its own, which is not built here."""
     if proposal.wants_cache:
-        yield _invalid(
+        yield invalid(
             "spec.kvCache",
             "SGLang has no cache tiers here",
             "remove kvCache.local.sizePerReplica and set kvCache.remote.type to None",
@@ -81,7 +62,7 @@ def tiers_are_vllms(proposal: Proposal) -> Iterator[Fault]:
 def router_speaks_sglang(proposal: Proposal) -> Iterator[Fault]:
     """The vLLM router hands KV over by vLLM's protocol only."""
     if proposal.spec.router.type is RouterType.VLLM_ROUTER:
-        yield _invalid(
+        yield invalid(
             "spec.router.type",
             "VLLMRouter does not speak with SGLang engines",
             "set it to SMG or None",
@@ -92,7 +73,7 @@ def context_parallel_is_vllms(proposal: Proposal) -> Iterator[Fault]:
     """SGLang has a context parallel prefill of another kind, which is not built here."""
     for role, role_spec in proposal.roles:
         if role_spec.parallelism.prefill_context > 1:
-            yield _invalid(
+            yield invalid(
                 f"spec.{role}.parallelism.prefillContext",
                 "only VLLM has context parallel prefill here",
                 "set it to 1",
@@ -107,7 +88,7 @@ def data_lies_inside_tensor(proposal: Proposal) -> Iterator[Fault]:
             ("decodeContext", role_spec.parallelism.decode_context),
         ):
             if role_spec.parallelism.tensor % size:
-                yield _invalid(
+                yield invalid(
                     f"spec.{role}.parallelism.{name}",
                     f"{size} does not divide tensor {role_spec.parallelism.tensor}",
                     "choose a divisor of tensor",
@@ -117,13 +98,13 @@ def data_lies_inside_tensor(proposal: Proposal) -> Iterator[Fault]:
 def one_name_is_served(proposal: Proposal) -> Iterator[Fault]:
     """--served-model-name takes a single name."""
     if len(proposal.spec.model.served_names) > 1:
-        yield _invalid("spec.model.servedNames", "SGLang serves one name", "leave one of them")
+        yield invalid("spec.model.servedNames", "SGLang serves one name", "leave one of them")
 
 
 def kv_dtype_exists(proposal: Proposal) -> Iterator[Fault]:
     """SGLang's KV is of the model's type, FP8 or BF16."""
     if proposal.spec.kv_cache.dtype is KVDtype.FP16:
-        yield _invalid("spec.kvCache.dtype", "SGLang has no FP16 KV", "set it to Auto, FP8 or BF16")
+        yield invalid("spec.kvCache.dtype", "SGLang has no FP16 KV", "set it to Auto, FP8 or BF16")
 
 
 def transfer_settings_exist(proposal: Proposal) -> Iterator[Fault]:
@@ -132,42 +113,23 @@ def transfer_settings_exist(proposal: Proposal) -> Iterator[Fault]:
         return
     transfer = proposal.spec.transfer
     if len(transfer.nixl.backends) > 1:
-        yield _invalid(f"{_NIXL}.backends", "SGLang uses one backend", "leave one of them")
+        yield invalid(f"{_NIXL}.backends", "SGLang uses one backend", "leave one of them")
     if transfer.nixl.buffer_device is BufferDevice.CPU:
-        yield _invalid(
+        yield invalid(
             f"{_NIXL}.bufferDevice", "SGLang registers accelerator memory only", "set it to CUDA"
         )
     if "num_threads" in transfer.nixl.extra_config:
-        yield _invalid(
+        yield invalid(
             f"{_NIXL}.extraConfig.num_threads",
             "is the operator's",
             "set spec.transfer.nixl.numThreads",
         )
     if transfer.load_failure_policy is LoadFailurePolicy.FAIL:
-        yield _invalid(
+        yield invalid(
             "spec.transfer.loadFailurePolicy",
             "SGLang has no such choice: a request whose KV did not arrive is aborted",
             "remove it",
         )
-
-
-def _argument_lists(proposal: Proposal) -> Iterable[tuple[str, tuple[str, ...]]]:
-    yield "spec.engine.extraArgs", proposal.spec.engine.extra_args
-    for role, role_spec in proposal.roles:
-        yield f"spec.{role}.extraArgs", role_spec.extra_args
-
-
-def _environments(proposal: Proposal) -> Iterable[tuple[str, tuple[EnvVar, ...]]]:
-    yield "spec.engine.env", proposal.spec.engine.env
-    for role, role_spec in proposal.roles:
-        yield f"spec.{role}.env", role_spec.env
-
-
-def _refuse(table: FlagTable, field: str, arguments: Sequence[str], why: str) -> Iterator[Fault]:
-    for index, argument in enumerate(arguments):
-        if flag := table.find(argument):
-            what = f"{flag.told(argument)} {why}"
-            yield _invalid(f"{field}[{index}]", what, flag.remedy)
 
 
 RULES: Final[tuple[Rule, ...]] = (

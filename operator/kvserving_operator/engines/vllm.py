@@ -35,7 +35,6 @@ from kvserving_operator.engines.base import (
     Wiring,
 )
 from kvserving_operator.engines.faults import Fault
-from kvserving_operator.engines.flags import flag_name
 
 SHUTDOWN_SECONDS: Final = 20
 """Longest --shutdown-timeout: what is left of a drain when the engine gets SIGTERM."""
@@ -67,7 +66,7 @@ class VLLM:
 
     def kv_arguments(self, arguments: Sequence[str]) -> tuple[str, ...]:
         """The flags on which the roles must agree, with the values that follow them."""
-        return tuple(_flags_with_values(arguments))
+        return owned.ENGINE_ONLY_FLAGS.with_values(arguments)
 
     def topology(self, parallelism: Parallelism, attention: Attention) -> Topology:
         """How a replica is spread: rank order is data, pipeline, context, tensor.
@@ -106,15 +105,6 @@ class VLLM:
             annotations={SMG_CONNECTOR: "NixlConnector"} if wiring.transfers else {},
             cache_file=lmcache.cache_file(wiring.cache) if wiring.cache else None,
         )
-
-
-def _flags_with_values(arguments: Sequence[str]) -> Iterable[str]:
-    wanted = False
-    for argument in arguments:
-        if flag_name(argument) is not None:
-            wanted = owned.ENGINE_ONLY_FLAGS.find(argument) is not None
-        if wanted:
-            yield argument
 
 
 def shutdown_seconds(role_spec: EngineRoleSpec) -> int:
@@ -170,8 +160,7 @@ def _environment(
     spec: KVServingSpec, role: Role, role_spec: EngineRoleSpec, wiring: Wiring
 ) -> tuple[EnvVar, ...]:
     """The operator's variables, then the user's; the same name later wins."""
-    merged: dict[str, EnvVar] = {}
-    for variable in (
+    return process.merged(
         *_process_environment(),
         *hub.environment(spec.model),
         *(_transfer_environment(role_spec) if wiring.transfers else ()),
@@ -179,10 +168,7 @@ def _environment(
         *(granikv.environment(spec.kv_cache.hot) if role is Role.DECODE else ()),
         *spec.engine.env,
         *role_spec.env,
-    ):
-        merged.pop(variable.name, None)
-        merged[variable.name] = variable
-    return tuple(merged.values())
+    )
 
 
 def _process_environment() -> tuple[EnvVar, ...]:

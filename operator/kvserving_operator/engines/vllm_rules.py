@@ -6,21 +6,24 @@ wrong text that was observed with status 200, which no engine check catches.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Final
 
 from kvserving_operator.api import duration
-from kvserving_operator.api.conditions import Reason
-from kvserving_operator.api.types import EnvVar
 from kvserving_operator.api.v1alpha1 import Attention, EngineFeature
 from kvserving_operator.engines import owned
 from kvserving_operator.engines.base import Proposal
-from kvserving_operator.engines.faults import Fault
-from kvserving_operator.engines.flags import FlagTable, malformed
+from kvserving_operator.engines.faults import Fault, invalid
+from kvserving_operator.engines.rules import (
+    Rule,
+    arguments_are_readable,
+    refuse,
+    refuse_everywhere,
+    refuse_in_roles,
+    refuse_variables,
+)
 from kvserving_operator.engines.vllm_kv import OWNED_NIXL_KEYS
-
-Rule = Callable[[Proposal], Iterator[Fault]]
 
 SUPPORTED_VERSION: Final = "0.33.0"
 """The vLLM that an empty spec.engine.version means."""
@@ -37,53 +40,35 @@ def version(proposal: Proposal) -> tuple[int, int]:
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-def _invalid(field: str, what: str, remedy: str) -> Fault:
-    return Fault(field=field, what=what, remedy=remedy, reason=Reason.INVALID)
-
-
-def arguments_are_readable(proposal: Proposal) -> Iterator[Fault]:
-    """Each element of extraArgs is one word of the command line."""
-    for field, arguments in _argument_lists(proposal):
-        for index, what, remedy in malformed(arguments):
-            yield _invalid(f"{field}[{index}]", what, remedy)
-
-
 def arguments_are_not_owned(proposal: Proposal) -> Iterator[Fault]:
     """Flags that the operator writes itself are refused, however they are spelled."""
-    for field, arguments in _argument_lists(proposal):
-        yield from _refuse(owned.OWNED_FLAGS, field, arguments, "is the operator's")
+    yield from refuse_everywhere(owned.OWNED_FLAGS, proposal, "is the operator's")
 
 
 def roles_agree_on_kv(proposal: Proposal) -> Iterator[Fault]:
     """Flags that shape KV or token ids are legal in spec.engine only."""
-    for role, role_spec in proposal.roles:
-        yield from _refuse(
-            owned.ENGINE_ONLY_FLAGS,
-            f"spec.{role}.extraArgs",
-            role_spec.extra_args,
-            "must be the same in both roles",
-        )
+    why = "must be the same in both roles"
+    yield from refuse_in_roles(owned.ENGINE_ONLY_FLAGS, proposal, why)
 
 
 def environment_is_not_owned(proposal: Proposal) -> Iterator[Fault]:
     """Variables that the operator writes itself are refused."""
-    for field, variables in _environments(proposal):
-        for index, variable in enumerate(variables):
-            if remedy := owned.env_remedy(variable.name, variable.value):
-                yield _invalid(f"{field}[{index}]", f"{variable.name} is the operator's", remedy)
+    yield from refuse_variables(
+        proposal, lambda variable: owned.env_remedy(variable.name, variable.value)
+    )
 
 
 def nixl_keys_are_not_owned(proposal: Proposal) -> Iterator[Fault]:
     """Keys of nixl.extraConfig that have a field of their own are refused."""
     for key, remedy in OWNED_NIXL_KEYS.items():
         if key in proposal.spec.transfer.nixl.extra_config:
-            yield _invalid(f"spec.transfer.nixl.extraConfig.{key}", "is the operator's", remedy)
+            yield invalid(f"spec.transfer.nixl.extraConfig.{key}", "is the operator's", remedy)
 
 
 def context_parallel_is_for_prefill(proposal: Proposal) -> Iterator[Fault]:
     """Facts: NixlConnector with prefillContext > 1 is a producer only."""
     if proposal.spec.decode.parallelism.prefill_context > 1:
-        yield _invalid(
+        yield invalid(
             "spec.decode.parallelism.prefillContext",
             "context parallel prefill works on the prefill role only",
             "set it to 1 here and use spec.prefill.parallelism.prefillContext",
@@ -93,7 +78,7 @@ def context_parallel_is_for_prefill(proposal: Proposal) -> Iterator[Fault]:
 def context_parallel_is_for_mla(proposal: Proposal) -> Iterator[Fault]:
     """Facts: vLLM has context parallel prefill for MLA models only."""
     if _context(proposal) > 1 and proposal.attention is not Attention.MLA:
-        yield _invalid(
+        yield invalid(
             "spec.prefill.parallelism.prefillContext",
             f"context parallel prefill needs MLA, and the model has {proposal.attention}",
             "set it to 1 and use tensor instead, or correct spec.model.attention",
@@ -104,7 +89,7 @@ def context_parallel_needs_version(proposal: Proposal) -> Iterator[Fault]:
     """Earlier versions stall under MultiConnector after a few requests (vllm#53903)."""
     if _context(proposal) > 1 and version(proposal) < CONTEXT_PARALLEL_SINCE:
         since = ".".join(map(str, CONTEXT_PARALLEL_SINCE))
-        yield _invalid(
+        yield invalid(
             "spec.engine.version",
             f"context parallel prefill stalls in vLLM {proposal.spec.engine.version}",
             f"use an image with vLLM {since} or newer, or set prefillContext to 1",
@@ -118,7 +103,7 @@ def context_parallel_stands_alone(proposal: Proposal) -> Iterator[Fault]:
     parallelism = proposal.spec.prefill.parallelism
     for name, size in (("data", parallelism.data), ("decodeContext", parallelism.decode_context)):
         if size > 1:
-            yield _invalid(
+            yield invalid(
                 f"spec.prefill.parallelism.{name}",
                 "cannot be above 1 beside prefillContext above 1",
                 "set one of the two to 1",
@@ -133,7 +118,7 @@ def context_parallel_excludes_flags(proposal: Proposal) -> Iterator[Fault]:
             ("spec.prefill.extraArgs", proposal.spec.prefill.extra_args),
         ):
             table = owned.NO_CONTEXT_PARALLEL_FLAGS
-            yield from _refuse(table, field, arguments, "does not work with prefillContext > 1")
+            yield from refuse(table, field, arguments, "does not work with prefillContext > 1")
 
 
 def decode_context_divides_tensor(proposal: Proposal) -> Iterator[Fault]:
@@ -142,7 +127,7 @@ def decode_context_divides_tensor(proposal: Proposal) -> Iterator[Fault]:
         parallelism = role_spec.parallelism
         inside = parallelism.prefill_context * parallelism.tensor
         if inside % parallelism.decode_context:
-            yield _invalid(
+            yield invalid(
                 f"spec.{role}.parallelism.decodeContext",
                 f"{parallelism.decode_context} does not divide tensor {parallelism.tensor}",
                 "choose a divisor of tensor",
@@ -152,7 +137,7 @@ def decode_context_divides_tensor(proposal: Proposal) -> Iterator[Fault]:
 def replicated_kv_meets_whole_decode(proposal: Proposal) -> Iterator[Fault]:
     """Facts: KV replicated over context ranks cannot be read by a decode that splits it."""
     if _context(proposal) > 1 and proposal.spec.decode.parallelism.decode_context > 1:
-        yield _invalid(
+        yield invalid(
             "spec.decode.parallelism.decodeContext",
             "a decode that splits its KV cannot pull from a prefill with prefillContext above 1",
             "set it to 1, or set spec.prefill.parallelism.prefillContext to 1",
@@ -162,14 +147,13 @@ def replicated_kv_meets_whole_decode(proposal: Proposal) -> Iterator[Fault]:
 def lora_has_no_cache(proposal: Proposal) -> Iterator[Fault]:
     """Cache keys do not carry the adapter: KV of one would be read by another."""
     if proposal.wants_cache:
-        for field, arguments in _argument_lists(proposal):
-            yield from _refuse(owned.LORA_FLAGS, field, arguments, "cannot run beside kvCache")
+        yield from refuse_everywhere(owned.LORA_FLAGS, proposal, "cannot run beside kvCache")
 
 
 def hybrid_has_no_cache(proposal: Proposal) -> Iterator[Fault]:
     """Facts: LMCacheConnectorV1 supports no hybrid KV manager."""
     if proposal.wants_cache and proposal.attention is Attention.HYBRID:
-        yield _invalid(
+        yield invalid(
             "spec.kvCache",
             "the cache connector does not support hybrid attention",
             "remove kvCache.local.sizePerReplica and set kvCache.remote.type to None",
@@ -187,19 +171,19 @@ def stock_cache_is_right(proposal: Proposal) -> Iterator[Fault]:
         "with the feature RankedRemote is used"
     )
     if _context(proposal) > 1:
-        yield _invalid(
+        yield invalid(
             "spec.kvCache",
             "the stock cache client gives wrong answers with prefillContext above 1",
             f"set prefillContext to 1, or {remedy}",
         )
     elif proposal.attention in (Attention.GQA, Attention.MHA):
-        yield _invalid(
+        yield invalid(
             "spec.kvCache",
             f"the stock cache client gives wrong answers for {proposal.attention} on accelerators",
             remedy,
         )
     elif proposal.attention is Attention.AUTO:
-        yield _invalid(
+        yield invalid(
             "spec.model.attention",
             "the stock cache client is right for MLA only, and the attention is not stated",
             f"set it to MLA if the model has it, else {remedy}",
@@ -211,7 +195,7 @@ def chunks_are_whole_blocks(proposal: Proposal) -> Iterator[Fault]:
     block = _value_of("--block-size", proposal.spec.engine.extra_args)
     chunk = proposal.spec.kv_cache.chunk_tokens
     if proposal.wants_cache and block.isdecimal() and int(block) and chunk % int(block):
-        yield _invalid(
+        yield invalid(
             "spec.kvCache.chunkTokens",
             f"{chunk} is no multiple of the engine's --block-size {block}",
             "choose a multiple of it",
@@ -222,7 +206,7 @@ def lease_can_be_renewed(proposal: Proposal) -> Iterator[Fault]:
     """A decode renews the lease a few times before it ends."""
     prefill = proposal.spec.prefill
     if prefill is not None and duration.seconds(prefill.drain.lease) < MIN_LEASE_SECONDS:
-        yield _invalid(
+        yield invalid(
             "spec.prefill.drain.lease",
             f"{prefill.drain.lease} is too short for a decode to renew it",
             f"set it to {MIN_LEASE_SECONDS}s or more",
@@ -242,25 +226,6 @@ def _value_of(flag: str, arguments: Sequence[str]) -> str:
         if found is not None and found.names[0] == flag:
             values.append(argument.partition("=")[2] or following)
     return values[-1]
-
-
-def _argument_lists(proposal: Proposal) -> Iterable[tuple[str, tuple[str, ...]]]:
-    yield "spec.engine.extraArgs", proposal.spec.engine.extra_args
-    for role, role_spec in proposal.roles:
-        yield f"spec.{role}.extraArgs", role_spec.extra_args
-
-
-def _environments(proposal: Proposal) -> Iterable[tuple[str, tuple[EnvVar, ...]]]:
-    yield "spec.engine.env", proposal.spec.engine.env
-    for role, role_spec in proposal.roles:
-        yield f"spec.{role}.env", role_spec.env
-
-
-def _refuse(table: FlagTable, field: str, arguments: Sequence[str], why: str) -> Iterator[Fault]:
-    for index, argument in enumerate(arguments):
-        if flag := table.find(argument):
-            what = f"{flag.told(argument)} {why}"
-            yield _invalid(f"{field}[{index}]", what, flag.remedy)
 
 
 RULES: Final[tuple[Rule, ...]] = (

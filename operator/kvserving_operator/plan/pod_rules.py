@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kvserving_operator.api import quantity
-from kvserving_operator.api.conditions import Reason
 from kvserving_operator.engines import paths
 from kvserving_operator.engines.base import Proposal
-from kvserving_operator.engines.faults import Fault
+from kvserving_operator.engines.faults import Fault, invalid
 
 _KEY: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z", re.ASCII)
 _DOMAIN: Final = re.compile(
@@ -24,11 +23,11 @@ def mount_paths_are_free(proposal: Proposal) -> Iterator[Fault]:
         mounts["spec.model.volume.path"] = model.volume.path
     for field, path in mounts.items():
         if ":" in path or path != _plain(path):
-            yield _invalid(field, f"{path} is not a plain path", "write it without :, . and ..")
+            yield invalid(field, f"{path} is not a plain path", "write it without :, . and ..")
         elif hidden := next((own for own in paths.RESERVED if _overlap(path, own)), None):
-            yield _invalid(field, f"{path} overlaps the operator's {hidden}", "choose another path")
+            yield invalid(field, f"{path} overlaps the operator's {hidden}", "choose another path")
     if len(set(mounts.values())) < len(mounts):
-        yield _invalid(
+        yield invalid(
             "spec.model.volume.path",
             "equals spec.model.cache.mountPath",
             "choose two different paths",
@@ -45,7 +44,7 @@ def volume_sources_are_single(proposal: Proposal) -> Iterator[Fault]:
     if spec.model.volume is not None:
         sources["spec.model.volume"] = spec.model.volume.source
         if not spec.model.volume.source:
-            yield _invalid(
+            yield invalid(
                 "spec.model.volume",
                 "has no volume source",
                 "add one beside path, for example persistentVolumeClaim",
@@ -53,7 +52,7 @@ def volume_sources_are_single(proposal: Proposal) -> Iterator[Fault]:
     for field, source in sources.items():
         if len(source) > 1:
             keys = ", ".join(sorted(source))
-            yield _invalid(field, f"has several volume sources ({keys})", "leave one of them")
+            yield invalid(field, f"has several volume sources ({keys})", "leave one of them")
 
 
 def resources_are_quantities(proposal: Proposal) -> Iterator[Fault]:
@@ -62,11 +61,11 @@ def resources_are_quantities(proposal: Proposal) -> Iterator[Fault]:
         for kind in ("requests", "limits"):
             amounts = resources.get(kind, {})
             if not isinstance(amounts, Mapping):
-                yield _invalid(f"{field}.{kind}", "is not an object", "write name: quantity pairs")
+                yield invalid(f"{field}.{kind}", "is not an object", "write name: quantity pairs")
                 continue
             for name, amount in amounts.items():
                 if not _is_quantity(amount):
-                    yield _invalid(
+                    yield invalid(
                         f"{field}.{kind}.{name}",
                         f"{str(amount)[:40]!r} is not a quantity",
                         "write a number such as 2, 500m or 16Gi",
@@ -96,7 +95,7 @@ def workload_keys_are_legal(proposal: Proposal) -> Iterator[Fault]:
         ):
             for key in entries:
                 if not _is_qualified(key):
-                    yield _invalid(
+                    yield invalid(
                         field,
                         f"{key[:80]!r} is not a legal key",
                         "write letters, digits, - _ . (at most 63), if need be behind DOMAIN/",
@@ -123,7 +122,7 @@ def _owned_amounts(
         amounts = resources.get(kind, {})
         for name, remedy in owned.items():
             if isinstance(amounts, Mapping) and name in amounts:
-                yield _invalid(f"{field}.{kind}.{name}", "is the operator's", remedy)
+                yield invalid(f"{field}.{kind}.{name}", "is the operator's", remedy)
 
 
 def _is_quantity(amount: Any) -> bool:
@@ -144,7 +143,3 @@ def _overlap(path: str, own: str) -> bool:
     if own.startswith(f"{path}/") or path == own:
         return True
     return own != paths.TMP and path.startswith(f"{own}/")
-
-
-def _invalid(field: str, what: str, remedy: str) -> Fault:
-    return Fault(field=field, what=what, remedy=remedy, reason=Reason.INVALID)

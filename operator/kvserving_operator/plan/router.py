@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kvserving_operator.api import duration
-from kvserving_operator.api.conditions import Reason
 from kvserving_operator.api.types import EnvVar
 from kvserving_operator.api.v1alpha1 import RoleRouterPolicy, RouterPolicy, RouterSpec
 from kvserving_operator.engines import ports
 from kvserving_operator.engines.base import Proposal, Role
-from kvserving_operator.engines.faults import Fault
+from kvserving_operator.engines.faults import Fault, invalid
 from kvserving_operator.engines.flags import malformed
 from kvserving_operator.plan.labels import leader_selector
 from kvserving_operator.plan.model import Defaults, RoutePlan, RouterPlan
@@ -63,14 +62,14 @@ def router_arguments_are_free(proposal: Proposal) -> Iterator[Fault]:
     router = proposal.spec.router
     field, arguments = "spec.router.extraArgs", router.extra_args
     for index, what, remedy in malformed(arguments):
-        yield _invalid(f"{field}[{index}]", what, remedy)
+        yield invalid(f"{field}[{index}]", what, remedy)
     program = PROGRAMS.get(router.type)
     if program is None:
         return
     for index, argument in enumerate(arguments):
         if flag := program.owned.find(argument):
             what = f"{argument.split('=', 1)[0]} is the operator's"
-            yield _invalid(f"{field}[{index}]", what, flag.remedy)
+            yield invalid(f"{field}[{index}]", what, flag.remedy)
 
 
 def policies_exist(proposal: Proposal) -> Iterator[Fault]:
@@ -86,7 +85,7 @@ def policies_exist(proposal: Proposal) -> Iterator[Fault]:
     ):
         if policy and RouterPolicy(policy) not in program.policies:
             known = ", ".join(known.value for known in program.policies)
-            yield _invalid(
+            yield invalid(
                 f"spec.router.{name}",
                 f"{router.type} has no policy {policy}",
                 f"set it to one of {known}",
@@ -140,7 +139,3 @@ def _route(router: RouterSpec) -> RoutePlan | None:
 
 def _resources(user: Mapping[str, Any]) -> Mapping[str, Any]:
     return user or _DEFAULT_RESOURCES
-
-
-def _invalid(field: str, what: str, remedy: str) -> Fault:
-    return Fault(field=field, what=what, remedy=remedy, reason=Reason.INVALID)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kvserving_operator.api import meta
-from kvserving_operator.api.conditions import Reason
 from kvserving_operator.api.v1alpha1 import NetworkPolicyMode
 from kvserving_operator.engines import paths
 from kvserving_operator.engines.base import (
@@ -20,7 +19,7 @@ from kvserving_operator.engines.base import (
     Proposal,
     Role,
 )
-from kvserving_operator.engines.faults import Fault
+from kvserving_operator.engines.faults import Fault, invalid
 from kvserving_operator.engines.registry import ENGINES
 from kvserving_operator.plan import volumes
 
@@ -86,7 +85,7 @@ def pod_templates_are_shaped(proposal: Proposal) -> Iterator[Fault]:
     """Every podTemplate has the shape of a PodTemplateSpec, as far as the merge looks at it."""
     for template in _templates(proposal):
         for path, what in _misshapen(template.value):
-            yield _invalid(f"{template.field}{path}", what, "write it as in a PodTemplateSpec")
+            yield invalid(f"{template.field}{path}", what, "write it as in a PodTemplateSpec")
 
 
 def pod_templates_are_free(proposal: Proposal) -> Iterator[Fault]:
@@ -105,7 +104,7 @@ def host_network_has_no_policy(proposal: Proposal) -> Iterator[Fault]:
         return
     for template in _templates(proposal):
         if not any(_misshapen(template.value)) and _pod(template).get("hostNetwork"):
-            yield _invalid(
+            yield invalid(
                 f"{template.field}.spec.hostNetwork",
                 "network policies do not apply to pods in the host's network",
                 "remove it, or set spec.networkPolicy.mode to Disabled",
@@ -212,11 +211,11 @@ def _metadata_faults(template: _Template) -> Iterator[Fault]:
     for key, entries in template.value.get("metadata", {}).items():
         path = f"{template.field}.metadata.{key}"
         if key not in ("labels", "annotations") or not isinstance(entries, Mapping):
-            yield _invalid(path, "only labels and annotations may be set", "remove it")
+            yield invalid(path, "only labels and annotations may be set", "remove it")
             continue
         for name in entries:
             if _reserved(name):
-                yield _invalid(f"{path}.{name}", "lies in a domain of the operator's", "remove it")
+                yield invalid(f"{path}.{name}", "lies in a domain of the operator's", "remove it")
 
 
 def _reserved(key: str) -> bool:
@@ -230,7 +229,7 @@ def _pod_faults(template: _Template) -> Iterator[Fault]:
     pod = _pod(template)
     for key, remedy in {**_POD_KEYS, **(template.pod_keys or {})}.items():
         if key in pod:
-            yield _invalid(f"{template.field}.spec.{key}", "is the operator's", remedy)
+            yield invalid(f"{template.field}.spec.{key}", "is the operator's", remedy)
 
 
 def _container_faults(proposal: Proposal, template: _Template) -> Iterator[Fault]:
@@ -251,7 +250,7 @@ def _key_faults(path: str, container: Mapping[str, Any], free: frozenset[str]) -
     for key in container:
         if key not in free:
             what = f"{key} of the container {container['name']} is the operator's"
-            yield _invalid(f"{path}.{key}", what, _REMEDIES.get(key, "remove it"))
+            yield invalid(f"{path}.{key}", what, _REMEDIES.get(key, "remove it"))
 
 
 def _environment_faults(
@@ -265,20 +264,20 @@ def _environment_faults(
         )
         if remedy:
             what = f"{variable['name']} is the operator's"
-            yield _invalid(f"{path}.env[{index}]", what, remedy)
+            yield invalid(f"{path}.env[{index}]", what, remedy)
 
 
 def _mount_faults(template: _Template, path: str, container: Mapping[str, Any]) -> Iterator[Fault]:
     for index, mount in enumerate(container.get("volumeMounts", [])):
         if mount["mountPath"].rstrip("/") in template.mounts:
             what = f"{mount['mountPath']} is a mount of the operator's"
-            yield _invalid(f"{path}.volumeMounts[{index}]", what, "choose another path")
+            yield invalid(f"{path}.volumeMounts[{index}]", what, "choose another path")
 
 
 def _volume_faults(template: _Template) -> Iterator[Fault]:
     for index, volume in enumerate(_pod(template).get("volumes", [])):
         if volume["name"] in template.volumes:
-            yield _invalid(
+            yield invalid(
                 f"{template.field}.spec.volumes[{index}]",
                 f"{volume['name']} is a volume of the operator's",
                 "choose another name",
@@ -288,7 +287,3 @@ def _volume_faults(template: _Template) -> Iterator[Fault]:
 def _pod(template: _Template) -> Mapping[str, Any]:
     pod: Mapping[str, Any] = template.value.get("spec", {})
     return pod
-
-
-def _invalid(field: str, what: str, remedy: str) -> Fault:
-    return Fault(field=field, what=what, remedy=remedy, reason=Reason.INVALID)

@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from kvserving_operator.api.conditions import Reason
 from kvserving_operator.api.v1alpha1 import ExternalTier, RemoteType, TLSMode
 from kvserving_operator.engines.base import Proposal
-from kvserving_operator.engines.faults import Fault
+from kvserving_operator.engines.faults import Fault, invalid
 from kvserving_operator.plan.tier import filled, is_tls
 
 _FIELD: Final = "spec.kvCache.remote.external.urlTemplate"
@@ -29,13 +28,13 @@ def external_address_is_usable(proposal: Proposal) -> Iterator[Fault]:
     address = filled(template, ordinal=0, ranks=1)
     if unknown:
         what = f"{{{unknown[0]}}} stands for nothing"
-        yield _invalid(_FIELD, what, "use {ordinal}, {rank} and {slot}")
+        yield invalid(_FIELD, what, "use {ordinal}, {rank} and {slot}")
     elif not _HOST_PORT.match(address) or not _port_is_legal(address):
-        yield _invalid(_FIELD, "has no host and port", "write SCHEME://HOST:PORT")
+        yield invalid(_FIELD, "has no host and port", "write SCHEME://HOST:PORT")
     slots = proposal.spec.kv_cache.remote.instances_per_rank
     if slots > 1 and not {"ordinal", "slot"} & set(_PLACE.findall(template)):
         what = "gives the same address for every instance of a rank"
-        yield _invalid(_FIELD, what, "add {ordinal} or {slot}")
+        yield invalid(_FIELD, what, "add {ordinal} or {slot}")
 
 
 def external_tier_has_no_children(proposal: Proposal) -> Iterator[Fault]:
@@ -44,19 +43,19 @@ def external_tier_has_no_children(proposal: Proposal) -> Iterator[Fault]:
     if external is None:
         return
     if remote.tls.mode is not TLSMode.DISABLED:
-        yield _invalid(
+        yield invalid(
             "spec.kvCache.remote.tls.mode",
             "is for a managed tier",
             "set it to Disabled and write valkeys:// in external.urlTemplate",
         )
     if external.ca_secret_ref is not None and not is_tls(external.url_template):
-        yield _invalid(
+        yield invalid(
             "spec.kvCache.remote.external.caSecretRef",
             "is for an address with TLS",
             "write valkeys:// in external.urlTemplate, or remove it",
         )
     if remote.memory_per_instance is not None:
-        yield _invalid(
+        yield invalid(
             "spec.kvCache.remote.memoryPerInstance",
             "is for a managed tier",
             "remove it: whoever runs the external tier sets its memory",
@@ -71,7 +70,3 @@ def _external(proposal: Proposal) -> ExternalTier | None:
 def _port_is_legal(address: str) -> bool:
     _, colon, port = address.rpartition(":")
     return not colon or 0 < int(port) < 65536
-
-
-def _invalid(field: str, what: str, remedy: str) -> Fault:
-    return Fault(field=field, what=what, remedy=remedy, reason=Reason.INVALID)
