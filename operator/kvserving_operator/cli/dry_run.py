@@ -18,7 +18,6 @@ from kvserving_operator.observe.gather import gather
 from kvserving_operator.plan import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.reconcile.acceptance import stored_record, wanted
 from kvserving_operator.reconcile.children import Children
-from kvserving_operator.reconcile.frozen import frozen_changes, probe
 from kvserving_operator.reconcile.rechecks import by_api
 
 _MANAGER = "kvserving-cli"
@@ -132,29 +131,18 @@ async def _compare_children(
         f"{key.namespace}/{key.name}: {kind} is left out, because the cluster lacks its API"
         for kind in absent
     ]
-    comparison = await Children(client).compare(observed, manifests)
+    operators = Children(client)
+    comparison = await operators.compare(observed, manifests)
     outcome.failures += [trouble.message for trouble in comparison.conflicts]
     for item in comparison.changes:
         if item.rendered["metadata"]["name"] == planned.names.accepted:
             continue  # the operator's own note of what the other lines say
         try:
-            outcome.add(item.live, await _applied(client, item.rendered, item.live))
+            outcome.add(item.live, await operators.preview(item))
         except errors.RequestError as error:
             outcome.failures.append(f"{item.label}: {_explained(error, key)}")
     for obsolete in comparison.obsolete:
         outcome.add(obsolete, None)
-
-
-async def _applied(client: ApiClient, rendered: Manifest, live: Manifest | None) -> Manifest:
-    """The child as the server would store it after the operator's apply."""
-    if live is None:
-        return await client.apply(rendered, force=False, dry_run=True)
-    metadata = rendered["metadata"] | {"uid": live["metadata"]["uid"]}
-    if frozen_changes(rendered, live):
-        # It would be made again around its pods; under its own name the server cannot be asked.
-        stored = await client.apply(probe(rendered), force=False, dry_run=True)
-        return {**stored, "metadata": {**stored["metadata"], "name": metadata["name"]}}
-    return await client.apply({**rendered, "metadata": metadata}, dry_run=True)
 
 
 def _explained(error: errors.RequestError, key: Key) -> str:

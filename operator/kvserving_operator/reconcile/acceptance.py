@@ -14,13 +14,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from kvserving_operator.api import meta
-from kvserving_operator.api.v1alpha1 import KVServing
 from kvserving_operator.kube import paths
 from kvserving_operator.observe.gather import Observed
-from kvserving_operator.plan import build
 from kvserving_operator.plan.model import (
     AuthMaterial,
     Defaults,
@@ -30,17 +26,17 @@ from kvserving_operator.plan.model import (
     Refusal,
 )
 from kvserving_operator.plan.naming import child_names
+from kvserving_operator.reconcile.planning import planned_of
 from kvserving_operator.render import render
 from kvserving_operator.render.accepted import (
     Record,
     auth_digest,
     held_parts,
-    identity,
     parse_record,
     record_manifest,
     with_part,
 )
-from kvserving_operator.render.metadata import seal
+from kvserving_operator.render.metadata import label, seal
 
 logger = logging.getLogger(__name__)
 
@@ -85,16 +81,14 @@ def is_genuine(record: Record, auth: AuthMaterial) -> bool:
 
 def _signature(record: Record, auth: AuthMaterial) -> str:
     content = {"spec": record.spec, "adopt": record.adopt, "parts": record.parts}
+    # In ASCII, unlike ``digest``: a forger's record may hold what has no UTF-8.
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hmac.new(auth_digest(auth).encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
 def plan_of(live: Manifest, spec: Mapping[str, Any], defaults: Defaults) -> Plan | None:
     """The plan of another spec of the same object; None when this operator refuses it."""
-    try:
-        planned = build(KVServing.parse({**live, "spec": dict(spec)}), defaults)
-    except ValidationError:
-        return None
+    planned = planned_of({**live, "spec": dict(spec)}, defaults)
     return None if isinstance(planned, Refusal) else planned
 
 
@@ -106,7 +100,8 @@ def wanted(
     fresh = render(plan, auth, owner)
     kept: dict[str, Mapping[str, Any]] = {}
     if record is not None and record.adopt == adopt and is_genuine(record, auth):
-        own, before = held_parts(fresh), _rendered_before(live, fresh, record, auth, defaults)
+        own = held_parts(fresh)
+        before = _rendered_before(live, own, record, auth, defaults)
         kept = _with_readers(
             {
                 name: part
@@ -116,9 +111,7 @@ def wanted(
             own,
             record.parts,
         )
-    settled = tuple(
-        with_part(m, kept[identity(m)], owner) if identity(m) in kept else m for m in fresh
-    )
+    settled = tuple(with_part(m, kept[label(m)], owner) if label(m) in kept else m for m in fresh)
     entry = Record(spec=live["spec"], auth="", adopt=adopt, parts=held_parts(settled))
     return Wanted(
         manifests=(*_recorded(plan, entry, auth, owner), *settled), held=tuple(sorted(kept))
@@ -169,11 +162,9 @@ def last_good(
     live: Manifest, record: Record | None, auth: AuthMaterial, defaults: Defaults
 ) -> Wanted | None:
     """What is kept up while the present spec cannot be served; None when nothing is known."""
-    plan = plan_of(live, record.spec, defaults) if record is not None else None
-    if plan is None or record is None:
+    if record is None or (plan := plan_of(live, record.spec, defaults)) is None:
         return None
-    accepted = {**live, "spec": dict(record.spec)}
-    return wanted(accepted, plan, record, auth, defaults)
+    return wanted({**live, "spec": dict(record.spec)}, plan, record, auth, defaults)
 
 
 def owner_of(live: Manifest) -> OwnerReference:
@@ -186,14 +177,14 @@ def owner_of(live: Manifest) -> OwnerReference:
 
 def _rendered_before(
     live: Manifest,
-    fresh: tuple[Manifest, ...],
+    own: dict[str, Mapping[str, Any]],
     record: Record,
     auth: AuthMaterial,
     defaults: Defaults,
 ) -> dict[str, Mapping[str, Any]]:
-    """The same parts as this operator renders them for the accepted spec."""
+    """The parts ``own`` of the present spec as this operator renders them for the accepted one."""
     if record.spec == live["spec"]:
-        return held_parts(fresh)
+        return own
     earlier = plan_of(live, record.spec, defaults)
     return {} if earlier is None else held_parts(render(earlier, auth, owner_of(live)))
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from kvserving_operator.plan.model import Manifest
 from kvserving_operator.reconcile.frozen import frozen_changes
-from kvserving_operator.reconcile.troubles import label
+from kvserving_operator.render.metadata import label
 from kvserving_operator.status import Trouble
 
 

@@ -23,8 +23,9 @@ from kvserving_operator.plan.model import Manifest
 from kvserving_operator.reconcile.changes import Applied, Change, Comparison
 from kvserving_operator.reconcile.contests import Contests
 from kvserving_operator.reconcile.frozen import frozen_changes, probe
-from kvserving_operator.reconcile.troubles import conflict_of, label, not_now, trouble_of
+from kvserving_operator.reconcile.troubles import conflict_of, not_now, trouble_of
 from kvserving_operator.render import accepted
+from kvserving_operator.render.metadata import label
 from kvserving_operator.status import Trouble
 
 logger = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ class Children:
         """Ask the server, by a dry run, what it thinks of what holds parts of the user's."""
         doubtful = [c for c in comparison.changes if resource_of(c.rendered) in _HANDED_ON]
         results = await asyncio.gather(
-            *(self._write(change, dry_run=True) for change in doubtful), return_exceptions=True
+            *(self.preview(change) for change in doubtful), return_exceptions=True
         )
         return _collect(doubtful, results)
 
@@ -156,23 +157,29 @@ class Children:
         logger.warning("%s is changed again and again by others: %s", label(rendered), fields)
         return False
 
-    async def _write(self, change: Change, *, dry_run: bool = False) -> Manifest:
+    async def preview(self, change: Change) -> Manifest:
+        """The child as the server would store it, by a dry run."""
+        if not change.remade:
+            return await self._apply(change, dry_run=True)
+        # Under its own name the server cannot be asked about what is made again.
+        stored = await self._client.apply(probe(change.rendered), force=False, dry_run=True)
+        name = change.rendered["metadata"]["name"]
+        return {**stored, "metadata": {**stored["metadata"], "name": name}}
+
+    async def _apply(self, change: Change, *, dry_run: bool) -> Manifest:
         """Apply one child. A new one must not meet anybody, an old one must be the one we read."""
         if change.live is None:
-            made = await self._client.apply(change.rendered, force=False, dry_run=dry_run)
-            if not dry_run:
-                self._remember(change.rendered, made)
-            return made
-        rendered, uid = change.rendered, change.live["metadata"]["uid"]
-        if fields := frozen_changes(rendered, change.live):
-            if dry_run:
-                return await self._client.apply(probe(rendered), force=False, dry_run=True)
+            return await self._client.apply(change.rendered, force=False, dry_run=dry_run)
+        metadata = change.rendered["metadata"] | {"uid": change.live["metadata"]["uid"]}
+        return await self._client.apply(change.rendered | {"metadata": metadata}, dry_run=dry_run)
+
+    async def _write(self, change: Change) -> Manifest:
+        if change.live is not None and (fields := frozen_changes(change.rendered, change.live)):
             return await self._remake(change.live, fields)
-        metadata = rendered["metadata"] | {"uid": uid}
-        stored = await self._client.apply(rendered | {"metadata": metadata}, dry_run=dry_run)
-        if not dry_run:
-            self._remember(change.rendered, stored)
-            self._contests.wrote(uid, _hash(rendered))
+        stored = await self._apply(change, dry_run=False)
+        self._remember(change.rendered, stored)
+        if change.live is not None:
+            self._contests.wrote(change.live["metadata"]["uid"], _hash(change.rendered))
         return stored
 
     async def _remake(self, live: Manifest, fields: Sequence[str]) -> Manifest:

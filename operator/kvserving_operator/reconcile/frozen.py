@@ -4,14 +4,13 @@ A StatefulSet whose volumeClaimTemplates, serviceName or podManagementPolicy are
 deleted without its pods, which run on, and made again; the new one takes them over by their labels.
 """
 
-import hashlib
-import json
 from typing import Any, Final
 
 from kvserving_operator.kube import paths
 from kvserving_operator.kube.diff import needs_apply
 from kvserving_operator.kube.paths import resource_of
 from kvserving_operator.plan.model import Manifest
+from kvserving_operator.render.metadata import digest
 
 _FROZEN: Final = {
     paths.STATEFULSETS: ("serviceName", "podManagementPolicy", "volumeClaimTemplates"),
@@ -37,8 +36,7 @@ def probe(rendered: Manifest) -> Manifest:
     metadata = rendered["metadata"]
     stem = metadata["name"].rpartition("-")[0]
     # Not a word: a StatefulSet of somebody's may have it, and the answer would be about that one.
-    tail = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()[:7]
-    return {**rendered, "metadata": {**metadata, "name": f"{stem}-{tail}"}}
+    return {**rendered, "metadata": {**metadata, "name": f"{stem}-{digest(metadata)[:7]}"}}
 
 
 def _differ(wanted: Any, stored: Any, field: str) -> bool:

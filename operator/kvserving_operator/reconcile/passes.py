@@ -10,19 +10,18 @@ from pydantic import ValidationError
 
 from kvserving_operator.api import meta
 from kvserving_operator.api.conditions import Reason
-from kvserving_operator.api.v1alpha1 import KVServing, KVServingStatus
+from kvserving_operator.api.v1alpha1 import KVServingStatus
 from kvserving_operator.engines.base import Role
-from kvserving_operator.engines.faults import Fault
 from kvserving_operator.kube import errors, paths
 from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.discovery import Discovery
 from kvserving_operator.kube.paths import Key, Resource
 from kvserving_operator.observe.gather import gather
 from kvserving_operator.observe.health import RoleHealth
-from kvserving_operator.plan import build
 from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
 from kvserving_operator.reconcile.acting import Acting, Outcome
+from kvserving_operator.reconcile.planning import planned_of
 from kvserving_operator.reconcile.rechecks import next_look
 from kvserving_operator.reconcile.replacement import replace_outdated
 from kvserving_operator.reconcile.roles import healths_of
@@ -92,7 +91,7 @@ class Reconciler:
         _raise_if_unreachable(observed.unreadable)
         if observed.silent:
             logger.warning("no answer about %s", ", ".join(sorted(map(str, observed.silent))))
-        planned = _plan(live, self._defaults)
+        planned = planned_of(live, self._defaults)
         outcome = await self._act(live, planned, observed, served - observed.silent)
         healths = healths_of(planned, outcome.observed, child_names(key.name))
         if isinstance(planned, Plan) and outcome.complete and not planned.suspended:
@@ -155,24 +154,6 @@ class Reconciler:
                 "status": status.to_dict(),
             }
         )
-
-
-def _plan(live: Manifest, defaults: Defaults) -> Plan | Refusal:
-    try:
-        return build(KVServing.parse(live), defaults)
-    except ValidationError as error:
-        # The CRD's schema lets nothing through that the models refuse, except objects that were
-        # stored under an older schema.
-        faults = tuple(
-            Fault(
-                field=".".join(str(part) for part in item["loc"]),
-                what=item["msg"],
-                remedy="correct the field",
-                reason=Reason.INVALID,
-            )
-            for item in error.errors()
-        )
-        return Refusal(faults=faults)
 
 
 def _raise_if_unreachable(unreadable: Mapping[Resource, errors.RequestError]) -> None:

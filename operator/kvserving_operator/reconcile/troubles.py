@@ -3,15 +3,11 @@
 from kvserving_operator.api.conditions import Reason
 from kvserving_operator.kube import errors
 from kvserving_operator.plan.model import Manifest
+from kvserving_operator.render.metadata import label
 from kvserving_operator.status import Trouble
 
 # Statuses that say "not now": the pass is repeated, nobody needs to be told.
 _NOT_NOW = frozenset({409, 429, 503, 504})
-
-
-def label(manifest: Manifest) -> str:
-    """Kind and name of an object, for messages."""
-    return f"{manifest['kind']} {manifest['metadata']['name']}"
 
 
 def conflict_of(rendered: Manifest) -> Trouble:

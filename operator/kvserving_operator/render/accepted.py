@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kvserving_operator.plan.model import AuthMaterial, Manifest, OwnerReference, Plan
-from kvserving_operator.render.metadata import digest, metadata, seal, unsealed
+from kvserving_operator.render.metadata import digest, label, metadata, seal, unsealed
 
 COMPONENT: Final = "accepted"
 KEY: Final = "accepted.json"
@@ -27,16 +27,11 @@ class Record:
     spec: Mapping[str, Any]
     """As the API server stored it."""
     auth: str
-    """Digest of the secrets that the objects were rendered with."""
+    """Signature of the rest by the secrets that it was rendered with."""
     adopt: str
     """Value of annotation kvserving.io/adopt at that time."""
     parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By ``identity``: pod templates and configurations, as they were applied."""
-
-
-def identity(manifest: Manifest) -> str:
-    """Kind and name: what tells children of one KVServing apart."""
-    return f"{manifest['kind']} {manifest['metadata']['name']}"
+    """By ``label``: pod templates and configurations, as they were applied."""
 
 
 def auth_digest(auth: AuthMaterial) -> str:
@@ -45,9 +40,9 @@ def auth_digest(auth: AuthMaterial) -> str:
 
 
 def held_parts(manifests: Iterable[Manifest]) -> dict[str, Mapping[str, Any]]:
-    """What a record keeps of the children, by ``identity``."""
+    """What a record keeps of the children, by ``label``."""
     return {
-        identity(each): _part(each, _PARTS[each["kind"]])
+        label(each): _part(each, _PARTS[each["kind"]])
         for each in manifests
         if each["kind"] in _PARTS
     }

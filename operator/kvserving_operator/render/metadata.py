@@ -66,6 +66,11 @@ def unsealed(manifest: Manifest) -> Manifest:
     return {**manifest, "metadata": fields}
 
 
+def label(manifest: Manifest) -> str:
+    """Kind and name: what tells children of one KVServing apart, also in messages."""
+    return f"{manifest['kind']} {manifest['metadata']['name']}"
+
+
 def digest(*values: Any) -> str:
     """SHA-256 of JSON data, equal for equal data whatever the order of its keys."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

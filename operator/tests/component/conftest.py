@@ -14,6 +14,7 @@ import pytest
 
 from cluster.controlplane import ControlPlane
 
+from .apiserver import Server
 from .harness import Cluster, Kubelet, OperatorProcess, Served, install
 
 
@@ -67,3 +68,11 @@ def served(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
             operator.wait_leading()
             yield Served(cluster, operator, kubelet)
             assert operator.unexpected == []
+
+
+@pytest.fixture(scope="module")
+def server(control_plane: ControlPlane) -> Server:
+    """The API server's own answers, with our CRD installed and no operator."""
+    made = Server(control_plane.kubeconfig)
+    made.install_crd()
+    return made

@@ -37,6 +37,10 @@ from .apiserver import Server
 REPOSITORY = Path(__file__).resolve().parents[3]
 GROUP = "kvserving-operators"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+QUICK_LEASE = (
+    "--lease-duration=5", "--renew-deadline=2.5", "--renew-interval=1", "--write-timeout=2",
+)  # fmt: skip
+"""Options of an operator whose successor need not wait long."""
 WORKLOADS = (paths.STATEFULSETS, paths.DEPLOYMENTS)
 
 Object = dict[str, Any]

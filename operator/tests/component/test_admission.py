@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from cluster.controlplane import ControlPlane
 from kvserving_operator.api.crdgen import root_schema
 from kvserving_operator.api.v1alpha1 import KVServing
 from tests.component.admission_rows import (
@@ -25,13 +24,6 @@ from tests.unit.api.builders import ABSENT, make, put
 REFUSED = DATA_PATH | OPERATION
 BEFORE = PCP | RANKED | MANAGED | {"kvCache.local.sizePerReplica": "1Gi"}
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
-
-
-@pytest.fixture(scope="module")
-def server(control_plane: ControlPlane) -> Server:
-    made = Server(control_plane.kubeconfig)
-    made.install_crd()
-    return made
 
 
 @pytest.fixture

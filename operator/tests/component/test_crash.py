@@ -9,6 +9,7 @@ import pytest
 
 from .fault_proxy import Fault, FaultProxy, Seen
 from .harness import (
+    QUICK_LEASE,
     Cluster,
     Kubelet,
     OperatorProcess,
@@ -18,10 +19,6 @@ from .harness import (
     user_kubeconfig,
     wait_for,
 )
-
-QUICK_LEASE = (
-    "--lease-duration=5", "--renew-deadline=2.5", "--renew-interval=1", "--write-timeout=2",
-)  # fmt: skip
 
 
 def is_child_write(seen: Seen) -> bool:

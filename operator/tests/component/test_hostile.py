@@ -5,16 +5,8 @@ from typing import Any
 
 import pytest
 
-from cluster.controlplane import ControlPlane
 from tests.component.apiserver import Server, objects
 from tests.unit.api.builders import make
-
-
-@pytest.fixture(scope="module")
-def server(control_plane: ControlPlane) -> Server:
-    made = Server(control_plane.kubeconfig)
-    made.install_crd()
-    return made
 
 
 @pytest.fixture

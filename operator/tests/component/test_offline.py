@@ -33,13 +33,6 @@ SPEC = object_schema()["properties"]["spec"]
 REFUSED = DATA_PATH | OPERATION
 
 
-@pytest.fixture(scope="module")
-def server(control_plane: ControlPlane) -> Server:
-    made = Server(control_plane.kubeconfig)
-    made.install_crd()
-    return made
-
-
 def same_verdict(server: Server, obj: Object) -> Answer:
     """Ask both; they agree, on the fields as well, and on what is stored."""
     answer = server.create("default", obj)

@@ -16,13 +16,6 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 Kubectl = Callable[..., str]
 
 
-@pytest.fixture(scope="module")
-def server(control_plane: ControlPlane) -> Server:
-    made = Server(control_plane.kubeconfig)
-    made.install_crd()
-    return made
-
-
 @pytest.fixture
 def kubectl(control_plane: ControlPlane, server: Server, namespace: str) -> Kubectl:
     def run(*arguments: str, stdin: str = "") -> str:

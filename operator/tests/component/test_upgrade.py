@@ -7,11 +7,8 @@ from typing import Any
 
 from kvserving_operator.kube import paths
 
-from .harness import Cluster, Kubelet, OperatorProcess, example, wait_for
+from .harness import QUICK_LEASE, Cluster, Kubelet, OperatorProcess, example, wait_for
 
-QUICK_LEASE = (
-    "--lease-duration=5", "--renew-deadline=2.5", "--renew-interval=1", "--write-timeout=2",
-)  # fmt: skip
 OLD, NEW = "--agent-image=example.org/operator:1", "--agent-image=example.org/operator:2"
 
 

@@ -1,0 +1,22 @@
+"""From a stored object to its plan. Pure."""
+
+from pydantic import ValidationError
+
+from kvserving_operator.api.v1alpha1 import KVServing
+from kvserving_operator.engines.faults import invalid
+from kvserving_operator.plan import build
+from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
+
+
+def planned_of(live: Manifest, defaults: Defaults) -> Plan | Refusal:
+    """The plan of a stored object, or why it has none."""
+    try:
+        return build(KVServing.parse(live), defaults)
+    except ValidationError as error:
+        # The CRD's schema lets nothing through that the models refuse, except objects that were
+        # stored under an older schema.
+        faults = tuple(
+            invalid(".".join(str(part) for part in item["loc"]), item["msg"], "correct the field")
+            for item in error.errors()
+        )
+        return Refusal(faults=faults)
