@@ -96,6 +96,9 @@ class ShardedStore:
         """Those of this rank."""
         return [chunk for chunk in chunks if self.place.shard.owns(chunk.index)]
 
+    def _mine(self, chunks: Sequence[Chunk]) -> list[Wanted]:
+        return [self.wanted(chunk) for chunk in self.owned(chunks)]
+
     def wanted(self, chunk: Chunk) -> Wanted:
         """A chunk with its names."""
         key = chunk_key(
@@ -154,7 +157,7 @@ class ShardedStore:
             seconds: Time allowed for all of it.
             answer: Called once with the tokens this rank can promise: their bytes are here.
         """
-        mine = [self.wanted(chunk) for chunk in self.owned(chunks)]
+        mine = self._mine(chunks)
 
         def here(count: int) -> None:
             answer(async_answer(vector, count))
@@ -176,7 +179,7 @@ class ShardedStore:
         answer: Callable[[int], None],
     ) -> None:
         """Like ``prefetch``, but only say what could be brought; nothing when dropped meanwhile."""
-        mine = [self.wanted(chunk) for chunk in self.owned(chunks)]
+        mine = self._mine(chunks)
 
         def known(count: int | None) -> None:
             if count is not None:
@@ -193,7 +196,7 @@ class ShardedStore:
         answer: Callable[[int], None],
     ) -> None:
         """The second half of ``prefetch``: bring what a probe found on all ranks."""
-        mine = [self.wanted(chunk) for chunk in self.owned(chunks)]
+        mine = self._mine(chunks)
         self._recent.extend(mine)
 
         def here(count: int) -> None:

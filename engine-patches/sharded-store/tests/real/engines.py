@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from .servers import free_port
+from .serving import free_port
 
 CHUNK = 16
 LAYERS, WIDTH, SLOTS = 2, 32, 4096

@@ -8,7 +8,7 @@ import threading
 
 from kvserving_sharded_store.address import Address
 
-from .servers import free_port
+from .serving import free_port
 
 
 class Proxy:

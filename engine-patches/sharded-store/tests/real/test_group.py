@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from .engines import CHUNK, Engine
-from .servers import Server, free_port, until
+from .servers import Server, until
+from .serving import free_port
 
 ROUNDS = int(os.environ.get("KVSERVING_TEST_ROUNDS", "50"))
 ABORTS = int(os.environ.get("KVSERVING_TEST_ABORTS", "200"))

@@ -20,7 +20,8 @@ from kvserving_sharded_store.resp.instance import Instance
 from kvserving_sharded_store.resp.ticket import Outcome, Verb
 from kvserving_sharded_store.resp.work import Options
 
-from .servers import REDIS, Server, free_port, until
+from .servers import REDIS, Server, until
+from .serving import free_port
 from .test_resp import empty, make, run
 
 pytestmark = pytest.mark.skipif(REDIS is None, reason="no redis-server is installed")

@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from .servers import Server, free_port
+from .servers import Server
 from .serving import (
     Answer,
     Vllm,
     control,
+    free_port,
     installed,
     lmcache_file,
     prompt,
