@@ -1,0 +1,45 @@
+"""The operator and the sharded store decide alike: both are held to one table of cases."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvserving_operator.cost import (
+    Load,
+    Model,
+    break_even_tokens,
+    floor_bandwidth,
+    load_seconds,
+    prefers_load,
+    recompute_seconds,
+    tier_utilization,
+)
+
+ROOT = Path(__file__).parents[4]
+TABLE = json.loads((ROOT / "engine-patches/cost-cases.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["name"])
+def test_the_table_that_the_store_reads_too(case: dict[str, Any]):
+    letters, wanted = case["model"], case["expected"]
+    model = Model(
+        tokens_per_second=letters["R"],
+        bytes_per_token=letters["s"],
+        bandwidth=letters["B"],
+        engine_fixed_seconds=letters["te"],
+        request_fixed_seconds=letters["tw"],
+    )
+    load, tokens = Load(busy=case["busy"], owed_bytes=case["owedBytes"]), case["tokens"]
+    close = lambda value: pytest.approx(value, rel=1e-8)  # noqa: E731
+    assert recompute_seconds(model, tokens, load) == close(wanted["recomputeSeconds"])
+    assert load_seconds(model, tokens, load) == close(wanted["loadSeconds"])
+    never = wanted["breakEvenTokens"] is None
+    assert break_even_tokens(model, load) == (
+        math.inf if never else close(wanted["breakEvenTokens"])
+    )
+    assert prefers_load(model, tokens, load) is wanted["load"]
+    assert tier_utilization(model, tokens, TABLE["arrivals"]) == close(wanted["tierUtilization"])
+    assert floor_bandwidth(model, load, TABLE["margin"]) == close(wanted["bypassBelow"])
