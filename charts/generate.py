@@ -25,7 +25,7 @@ from kvserving_operator.kube.permissions import PERMISSIONS, Permission, Scope
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "kvserving-operator"
-COMMAND = "uv run python charts/generate.py"
+COMMAND = "make generate"
 
 BEGIN, END = "<!-- values: begin -->", "<!-- values: end -->"
 KEEP = "  annotations:\n    helm.sh/resource-policy: keep\n"

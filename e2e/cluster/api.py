@@ -66,10 +66,16 @@ class ApiClient:
         self._timeout = timeout
 
     def request(
-        self, method: str, path: str, body: Object | None = None, *, content_type: str = ""
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        *,
+        content_type: str = "",
+        accept: str = "application/json",
     ) -> bytes:
         """One request; raise ApiError when there is no answer or an error answer."""
-        headers = {"User-Agent": "kvserving-cluster", "Accept": "application/json"}
+        headers = {"User-Agent": "kvserving-cluster", "Accept": accept}
         if body is not None:
             headers["Content-Type"] = content_type or "application/json"
         payload = None if body is None else json.dumps(body)
@@ -86,6 +92,12 @@ class ApiClient:
             text = data.decode(errors="replace")[:300]
             raise ApiError(answer.status, f"{method} {path}: HTTP {answer.status}: {text}")
         return data
+
+    def get_table(self, path: str) -> Object:
+        """GET one object or list as the table that kubectl prints."""
+        accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
+        table: Object = json.loads(self.request("GET", path, accept=accept))
+        return table
 
     def get(self, path: str) -> Object:
         """GET one object or list."""

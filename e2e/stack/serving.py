@@ -13,15 +13,13 @@ def summary(obj: Object | None) -> str:
     """One line about a KVServing: phase, ready counts, why the spec is refused."""
     if obj is None:
         return "there is no such KVServing"
-    spec, status = obj["spec"], obj.get("status") or {}
+    status = obj.get("status") or {}
     parts = [status.get("phase") or "no status yet"]
     parts += [
-        f"{role} {counts.get('ready', 0)}/{(spec.get(role) or {}).get('replicas', '?')}"
-        for role in ("prefill", "decode")
-        if (counts := status.get(role))
+        f"{part} {shown}"
+        for part in ("prefill", "decode", "tier")
+        if (shown := (status.get(part) or {}).get("summary"))
     ]
-    if counts := status.get("tier"):
-        parts.append(f"tier {counts.get('ready', 0)}/{counts.get('instances', 0)}")
     if "deletionTimestamp" in obj["metadata"]:
         parts.append("being deleted")
     if refused := refusal(obj):

@@ -1,4 +1,4 @@
-{{- /* Generated from kube/permissions.py by `uv run python charts/generate.py`; do not edit. */ -}}
+{{- /* Generated from kube/permissions.py by `make generate`; do not edit. */ -}}
 
 {{- define "kvserving-operator.rules.served" -}}
 # the objects served; spec is never written

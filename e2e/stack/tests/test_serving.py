@@ -28,9 +28,9 @@ def refused(generation: int = 2) -> dict[str, Any]:
 def test_a_line_says_what_is_ready_or_why_nothing_is() -> None:
     assert summary(None) == "there is no such KVServing"
     assert summary(serving()) == "no status yet"
-    counts = {"prefill": {"ready": 1}, "decode": {"ready": 1}, "tier": {"instances": 1}}
+    counts = {"prefill": {"summary": "1/2"}, "decode": {"summary": "1/1"}, "tier": {"ready": 0}}
     status = {"phase": "Progressing", **counts}
-    assert summary(serving(status=status)) == "Progressing, prefill 1/2, decode 1/?, tier 0/1"
+    assert summary(serving(status=status)) == "Progressing, prefill 1/2, decode 1/1"
     assert summary(refused()) == "Invalid, spec.model: is wrong"
     leaving = serving()
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"

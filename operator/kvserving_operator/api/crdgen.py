@@ -17,7 +17,7 @@ from kvserving_operator.api import meta, reference
 from kvserving_operator.api.schema import Schema, structural_schema, without_defaults
 from kvserving_operator.api.v1alpha1 import KVServing
 
-COMMAND: Final = "uv run python -m kvserving_operator.api.crdgen"
+COMMAND: Final = "make generate"
 CRD_FILE: Final = Path("crds") / f"{meta.GROUP}_{meta.PLURAL}.yaml"
 REFERENCE_FILE: Final = Path("docs") / "crd-reference.md"
 MAX_BYTES: Final = 200_000
@@ -25,9 +25,9 @@ MAX_BYTES: Final = 200_000
 
 _PRINTER_COLUMNS: Final = (
     ("Phase", "string", ".status.phase", "One word for the whole, derived from the conditions."),
-    ("Prefill", "integer", ".status.prefill.ready", "Prefill replicas that take requests."),
-    ("Decode", "integer", ".status.decode.ready", "Decode replicas that take requests."),
-    ("Tier", "integer", ".status.tier.ready", "Instances of the remote tier that answer."),
+    ("Prefill", "string", ".status.prefill.summary", "Prefill replicas: ready/wanted."),
+    ("Decode", "string", ".status.decode.summary", "Decode replicas: ready/wanted."),
+    ("Tier", "string", ".status.tier.summary", "Instances of the remote tier: ready/wanted."),
     ("Loading", "string", ".status.tuning.loading", "Loading mode in force."),
     ("GPUs", "integer", ".status.gpus.requested", "Accelerators that the pods ask for."),
     (

@@ -238,6 +238,7 @@ def _role_status(situation: Situation, role: Role) -> RoleStatus | None:
         ready=health.ready,
         updated=health.updated,
         draining=health.draining,
+        summary=f"{health.ready}/{health.desired}",
         revision=health.revision,
         selector=selector(situation.name, role.value),
     )
@@ -256,4 +257,6 @@ def _tier_status(situation: Situation) -> TierStatus | None:
         previous = TierStatus(
             instances=plan.tier.instances, ready=previous.ready, epoch=plan.tier.epoch
         )
-    return previous if health is None else previous.model_copy(update={"ready": health.ready})
+    ready = previous.ready if health is None else health.ready
+    figures = {"ready": ready, "summary": f"{ready}/{previous.instances}"}
+    return previous.model_copy(update=figures)

@@ -77,6 +77,13 @@ def test_create_is_one_write_per_child_and_at_most_three_of_status(
     assert {w.subresource for w in outside_status} == {"status"}
 
 
+def printed(cluster: Cluster, name: str) -> dict[str, Any]:
+    """The row of `kubectl get kvs`, as the API server makes it, without the age."""
+    table = cluster.plane.api.get_table(paths.KVSERVINGS.path(cluster.namespace, name))
+    heads = [column["name"].upper() for column in table["columnDefinitions"]]
+    return dict(zip(heads[:-1], table["rows"][0]["cells"][:-1], strict=True))
+
+
 def test_status_tells_what_is_there(
     served: Served,
 ) -> None:
@@ -95,6 +102,16 @@ def test_status_tells_what_is_there(
         "draining": 0,
     }
     assert status["gpus"] == {"requested": 0}
+    assert printed(cluster, "told") == {
+        "NAME": "told",
+        "PHASE": "Ready",
+        "PREFILL": "1/1",
+        "DECODE": "2/2",
+        "TIER": "1/1",
+        "LOADING": None,
+        "GPUS": 0,
+        "REASON": "AllReady",
+    }
     assert {c["type"]: c["status"] for c in status["conditions"]} == {
         "Ready": "True",
         "SpecValid": "True",

@@ -17,6 +17,11 @@ class TierStatus(APIModel):
 
     instances: Int = Field(default=0, description="Instances that the spec asks for.")
     ready: Int = Field(default=0, description="Instances that answer an authenticated PING.")
+    summary: str | None = Field(
+        default=None,
+        description="Ready and wanted instances for the printed table, such as 7/8. Absent: they "
+        "are not looked at. Programs read the numbers.",
+    )
     epoch: str | None = Field(
         default=None,
         description="Epoch of the keys; KV of another model, revision, layout or chunk size has "
@@ -31,6 +36,11 @@ class RoleStatus(APIModel):
     ready: Int = Field(default=0, description="Replicas that take requests.")
     updated: Int = Field(default=0, description="Replicas of the current revision.")
     draining: Int = Field(default=0, description="Replicas that finish their last requests.")
+    summary: str | None = Field(
+        default=None,
+        description="Ready and wanted replicas for the printed table, such as 1/2. Programs read "
+        "the numbers.",
+    )
     revision: str | None = Field(
         default=None, description="Revision of the pods that the current spec asks for."
     )

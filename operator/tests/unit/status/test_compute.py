@@ -252,12 +252,14 @@ def test_figures() -> None:
         2,
         PLAN.tier.epoch,
     )
+    assert status.tier.summary == f"2/{PLAN.tier.instances}"
     assert status.decode is not None
     assert status.decode.to_dict() == {
         "replicas": 3,
         "ready": 2,
         "updated": 2,
         "draining": 1,
+        "summary": "2/2",
         "revision": "r1",
         "selector": "kvserving.io/kvserving=x,kvserving.io/role=decode",
     }
@@ -314,3 +316,4 @@ def test_an_external_tier_is_unknown_and_keeps_nobody_from_being_ready() -> None
     assert get(status, READY).status is TRUE
     assert status.tier is not None
     assert (status.tier.instances, status.tier.epoch) == (1, plan.tier_epoch)
+    assert status.tier.summary is None
