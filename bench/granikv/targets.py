@@ -10,9 +10,9 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path as File
 
-import ablation
 import numpy as np
 import torch
 import triton
@@ -21,6 +21,7 @@ from granikv.calibrate import MEMBERS, SUFFIX, WAYS, calibrate, measure_cell
 from granikv.dispatch import PAGED_WAYS, CostTable, Dispatcher
 from granikv.external import cudnn_level0, dense_level0
 from granikv.kernels import launch
+from granikv.kernels.launch import Tile
 from granikv.measure.cases import Case, Pool
 from granikv.measure.timing import time_us
 from granikv.plan import Path
@@ -48,6 +49,13 @@ class Bench:
         self.us[name] = time_us(calls, budget_ms)
         print(f"[{time.monotonic() - BEGAN:4.0f} s] {name}: {self.us[name]:.1f} us", flush=True)
         return self.us[name]
+
+    def attempt(self, name: str, make: Callable[[], list[Callable[[], None]]]) -> None:
+        """Time something that may not compile or not fit; that is a result too."""
+        try:
+            self.time(name, make(), 40)
+        except Exception as problem:  # noqa: BLE001
+            self.notes[f"{name} failed"] = repr(problem)[:200]
 
     def ratio(self, name: str, value: float) -> None:
         self.ratios[name] = value
@@ -124,6 +132,35 @@ def headline(b: Bench) -> None:
     b.ratio("11 level 0 B=192 / B=256", b.us["level 0 B=192"] / level0)
 
 
+def tiles(b: Bench) -> None:
+    """Other tiles and a lazy rescale for targets 1 and 7: what would be faster than what ships."""
+    case = Case(b.pool, [8192], [256])
+    for tile in (
+        launch.LEVEL0, replace(launch.LEVEL0, lazy=True), Tile(64, 4, 4), Tile(64, 4, 2),
+        Tile(64, 4, 2, lazy=True),
+    ):  # fmt: skip
+        b.attempt(f"level 0, {tile}", lambda t=tile: case.level0(tile=t))
+    for tile in (
+        launch.SUFFIX, Tile(32, 1, 2), Tile(32, 1, 4), Tile(64, 1, 2), Tile(64, 2, 2),
+        Tile(64, 2, 3), Tile(16, 1, 4), Tile(32, 2, 3), Tile(64, 4, 2),
+    ):  # fmt: skip
+        b.attempt(f"suffix + merge, {tile}", lambda t=tile: case.tails(t))
+
+
+def pages(b: Bench) -> None:
+    """COLD in pages of 1, 4 and 16 slots: the paged step, and the chosen one with its suffix."""
+    for page in (1, 4, 16):
+        hot = Case(b.pool, [8192], [256], page=page)
+        cold = Case(
+            b.pool, [8192], [256], storage="cold", path=Path.PAGED, mode=Mode.SPLIT, page=page
+        )
+        b.time(f"step, COLD page {page}", hot.step(), 60)
+        b.time(f"step paged, COLD page {page}", cold.step(), 60)
+    for name in ("step", "step paged"):
+        times = [b.us[f"{name}, COLD page {page}"] for page in (1, 4, 16)]
+        b.ratio(f"{name}, COLD page 1 / best of 1, 4, 16", times[0] / min(times))
+
+
 def external(b: Bench, case: Case, run: Callable[..., None], name: str) -> float:
     def call(space, i):  # type: ignore[no-untyped-def]
         for ext in space.plan_in_force.external:
@@ -138,7 +175,7 @@ def storage(b: Bench) -> None:
         case = Case(b.pool, [8192], [batch], suffix=64)
         base = b.time(f"level 0 contiguous B={batch}", case.level0())
         for page in (16, 1):
-            us = b.time(f"level 0 gathered, page {page}, B={batch}", ablation.calls(case, page))
+            us = b.time(f"level 0 gathered, page {page}, B={batch}", case.level0(page=page))
             b.ratio(f"5 gathered page {page} / contiguous, B={batch}", us / base)
 
 
@@ -281,7 +318,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     bench = Bench(out)
     wanted = sys.argv[2:]
-    for section in (headline, storage, classes, promotion, table, dispatch, heads):
+    for section in (headline, tiles, pages, storage, classes, promotion, table, dispatch, heads):
         if not wanted or section.__name__ in wanted:
             bench.section(section)
     bench.notes["seconds"] = time.monotonic() - BEGAN

@@ -114,12 +114,15 @@ class Workspace:
         fixed: Fixed | None = None,
         rows: torch.Tensor | None = None,
         skip_prefix: bool = False,
+        pages: bool = False,
+        suffix: Tile = launch.SUFFIX,
     ) -> None:
         """One layer's attention: q [B, Hq, D] -> out [B, Hq, D], lse [B, Hq] to base 2.
 
         `table` [B, >= length] holds the slot of every position, HOT ones included; with `rows`
         request r's row is rows[r].  `fixed` launches what a graph captures, whatever the plan.
         `skip_prefix` leaves level 0 out, for timing: its partials are those of an earlier call.
+        `pages` reads the prefixes through the table too, as a cascade over pages does.
         """
         plan = self._checked(q)
         a, heads = self.arrays, self.heads
@@ -135,7 +138,7 @@ class Workspace:
             )  # fmt: skip
             return
         if prefix:
-            self.level0(q, layer)
+            self.level0(q, layer, pages=launch.Pages(table, rows, page) if pages else None)
         tails = mode is not Mode.FUSED
         count = plan.ranges if tails else plan.closed_ranges
         if count or fixed:
@@ -149,15 +152,21 @@ class Workspace:
         else:
             launch.suffix_merge(
                 q, layer, table, lengths, a["tails"], self.po, self.pl, a["parts"],
-                a["part_count"], out, lse, heads, page, rows=rows,
+                a["part_count"], out, lse, heads, page, suffix, rows,
             )  # fmt: skip
 
-    def level0(self, q: torch.Tensor, layer: Layer, tile: Tile = launch.LEVEL0) -> None:
+    def level0(
+        self,
+        q: torch.Tensor,
+        layer: Layer,
+        tile: Tile = launch.LEVEL0,
+        pages: launch.Pages | None = None,
+    ) -> None:
         """The grouped level 0 of the plan in force, alone."""
         a = self.arrays
         launch.level0(
             q, layer, a["order"], a["workers"], a["items"], self.po, self.pl, self.heads,
-            self._checked(q).workers, tile,
+            self._checked(q).workers, tile, pages,
         )  # fmt: skip
 
     def ranges(

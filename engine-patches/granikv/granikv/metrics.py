@@ -21,6 +21,8 @@ HELP = {
     "granikv_lent_slots": "HOT slots on loan to COLD.",
     "granikv_dispatch_steps_total": "Classes computed, by way.",
     "granikv_class_steps_total": "Decode steps of a class, by path, members and prefix tokens.",
+    "granikv_decode_steps_total": "Decode steps, quiet or beside a resize or promotion.",
+    "granikv_decode_step_microseconds": "Time from one decode step to the next, last 4,096.",
     "granikv_dispatch_regret_microseconds_total": "Chosen way minus the table's best, a layer.",
 }
 COUNTER_HELP = {

@@ -8,16 +8,16 @@ buffer of that shape keeps captured graphs valid.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cache, lru_cache
-from heapq import heappop, heappush
+from functools import cache
 from itertools import pairwise
-from math import inf, prod
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
+from granikv.cuts import lay_out
 from granikv.errors import BadSizeError, OutOfSlotsError
 
 Int32 = npt.NDArray[np.int32]
@@ -83,7 +83,7 @@ class PlanShape:
     def offsets(self) -> dict[str, tuple[int, int, tuple[int, ...]]]:
         """First element, size and shape of each array in the block; 32-byte aligned."""
         arrays: dict[str, tuple[int, ...]] = {
-            "items": (self.items, 8),  # row0, row1, slab base, n0, n1, output row, -, -
+            "items": (self.items, 8),  # row0, row1, slab base, n0, n1, output row, position, -
             "ranges": (self.ranges, 4),  # request, n0, n1 (-1: its length), output row
             "parts": (self.batch, self.parts),  # output rows of a request's partials
             "workers": (self.workers + 1,),
@@ -110,6 +110,7 @@ class Class:
     base: int
     length: int
     path: Path = Path.CASCADE
+    position: int = 0  # of the range in each of these requests
 
     @property
     def members(self) -> int:
@@ -184,7 +185,9 @@ def find_classes(groups: Sequence[Group]) -> list[Class]:
         for first, last in pairwise([*edges, len(groups)]):
             spans = groups[first].spans
             if len(spans) > level:
-                classes.append(Class(starts[first], starts[last], spans[level][1], spans[level][2]))
+                position, base, length = spans[level]
+                ends = starts[first], starts[last]
+                classes.append(Class(*ends, base, length, position=position))
     return classes
 
 
@@ -200,7 +203,7 @@ def make_plan(
         raise BadSizeError(f"{len(requests)} requests in a plan for {shape.batch}")
     groups = find_groups(requests)
     classes = find_classes(groups)
-    classes = [Class(c.first, c.last, c.base, c.length, choose(c)) for c in classes]
+    classes = [replace(c, path=choose(c)) for c in classes]
     plan = StepPlan(shape, np.zeros(shape.offsets()["end"][0], np.int32), classes)
     plan.batch = len(requests)
     builder = _Builder(plan, grain, np.array([i for g in groups for i in g.members]))
@@ -214,48 +217,6 @@ def make_plan(
     return plan
 
 
-@lru_cache(maxsize=4096)
-def choose_splits(
-    jobs: tuple[tuple[int, int], ...], workers: int, min_blocks: int
-) -> tuple[int, ...]:
-    """Into how many pieces each class's keys are cut; `jobs` are (row tiles, key blocks).
-
-    Time is counted in key blocks of one worker.  A piece costs about 3 of them to begin and end,
-    and each further split about one per 1,024 rows in the merge (both measured on H200).
-    """
-    if not jobs:
-        return ()
-    best: tuple[float, tuple[int, ...]] = (inf, ())
-    longest = max(blocks for _, blocks in jobs)
-    total = sum(tiles * blocks for tiles, blocks in jobs)
-    rows = sum(tiles for tiles, _ in jobs) / 16.0
-    for cut in range(1, min(2 * workers, max(1, longest // min_blocks)) + 1):
-        size = -(-longest // cut)
-        splits = tuple(-(-blocks // size) for _, blocks in jobs)
-        lengths = [-(-b // s) for (_, b), s in zip(jobs, splits, strict=True)]
-        count = sum(tiles * s for (tiles, _), s in zip(jobs, splits, strict=True))
-        waves = -(-count // workers)
-        if min(lengths) * 5 >= max(lengths) * 4:
-            span = float(waves * max(lengths))
-        else:  # longest first fills the gaps that short pieces can fill
-            span = max(float(max(lengths)), total / workers + 0.4 * total / count)
-        cost = span + 3.0 * waves + rows * max(splits)
-        if cost < best[0]:
-            best = (cost, splits)
-    return best[1]
-
-
-def deal(lengths: Sequence[int], workers: int) -> list[list[int]]:
-    """Pieces to workers: longest first, each to whoever is free first, neighbours together."""
-    hands: list[list[int]] = [[] for _ in range(workers)]
-    free = [(0, worker) for worker in range(workers)]
-    for piece in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        busy, worker = heappop(free)
-        hands[worker].append(piece)
-        heappush(free, (busy + lengths[piece] + 192, worker))
-    return hands
-
-
 class _Builder:
     """Fills one plan; rows are numbered in the order in which partials are made."""
 
@@ -267,35 +228,27 @@ class _Builder:
         plan.view("order")[: len(order)] = order
 
     def level0(self, classes: Sequence[Class]) -> None:
-        """Cut every class's keys into equal pieces and deal the pieces out to the workers.
-
-        All row tiles of a class are cut at the same keys and such pieces are dealt out side by
-        side, so that they read one range of the slab together.  (One line of work cut at equal
-        distances balances better and was measured 13 % slower: every worker then starts
-        somewhere else in the slab, and all of it comes from memory at once.)
-        """
+        """Cut every class's keys into pieces and deal the pieces out to the workers."""
         grain = self.grain
         step = grain.rows // grain.group * grain.group  # a request's heads stay in one tile
         classes = sorted(classes, key=lambda c: -c.length)
         jobs = tuple(
             (-(-c.members * grain.group // step), -(-c.length // grain.keys)) for c in classes
         )
-        splits = choose_splits(jobs, grain.workers, grain.min_blocks)
-        pieces: list[tuple[int, int, int, int, int]] = []
-        for cls, (tiles, blocks), split in zip(classes, jobs, splits, strict=True):
-            first, last = cls.first * grain.group, cls.last * grain.group
-            rows = [(r, min(r + step, last)) for r in range(first, first + tiles * step, step)]
-            for s in range(split):
-                n0 = s * blocks // split * grain.keys
-                n1 = min((s + 1) * blocks // split * grain.keys, cls.length)
-                pieces += [(row0, row1, cls.base, n0, n1) for row0, row1 in rows]
-        hands = deal([p[4] - p[3] for p in pieces], grain.workers)
-        count = len(pieces)
+        hands = lay_out(jobs, grain.workers, grain.min_blocks)
+        count = sum(map(len, hands))
         if count > self.plan.shape.items or grain.workers > self.plan.shape.workers:
             raise OutOfSlotsError(f"{count} items, {grain.workers} workers: plan too small")
         if count:
+            found = []
+            for which, tile, b0, b1 in (piece for hand in hands for piece in hand):
+                cls = classes[which]
+                row0 = cls.first * grain.group + tile * step
+                row1 = min(row0 + step, cls.last * grain.group)
+                n1 = min(b1 * grain.keys, cls.length)
+                found.append((row0, row1, cls.base, b0 * grain.keys, n1, 0, cls.position))
             items = self.plan.view("items")[:count]
-            items[:, :5] = [pieces[i] for hand in hands for i in hand]
+            items[:, :7] = found
             items[:, 5] = self._tile_rows(*items[:, :2].T.astype(np.int64))
         view = self.plan.view("workers")
         view[1 : grain.workers + 1] = np.cumsum([len(hand) for hand in hands])

@@ -1,13 +1,10 @@
 """Real SGLang servers under shared-prefix load: stock backends against GraniKV.
 
-    python -m granikv.serve_bench OUT.json --arms triton,granikv --loads 4096,8192,16384,4x
+    python -m granikv.serve_bench OUT.json --arms fa3,granikv-fa3 --loads 4096,8192,16384,4x
 
-Weights are dummies of the real shapes: speed does not depend on them.  All arms run with the
-engine's own prefix cache, captured decode graphs, no captured prefill.  The Amdahl terms: alpha is
-the share of the stock step that prefix attention takes, from the stock arm's inter-token latency
-at this prefix and at the shortest one; s_eff from the cost table; S = 1 / (1 - alpha + alpha / s).
-s_eff compares our own two paths, so it fits only a stock backend as fast as our paged one.  gamma,
-the paper's host share, is not measured.  Arms run in the order given, once: no error bars.
+A load may name its arms: `8192@fa3+granikv-fa3`.  `resize` and `sweep` run on the first GraniKV arm
+alone: the HOT share from 20 to 50 % and back under load, and one load at several shares.  With
+`--rounds` above 1 all loads are repeated, the arms in reverse order every other time.
 """
 
 import argparse
@@ -16,59 +13,16 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from granikv.dispatch import PAGED_WAYS, Way, load_table
+from granikv.dispatch import load_table
+from granikv.measure import amdahl
+from granikv.measure.arms import ARMS, FALLBACK, SHAPES, Sizes, control_port, start
 from granikv.measure.load import Load, Outcome, drive
-from granikv.measure.server import Server, wait
+from granikv.measure.server import Server, first_tokens, wait
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "llama-3.1-8b": {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
-        "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256, "rope_theta": 500000.0,
-    },
-    "qwen-2.5-14b": {
-        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 5120,
-        "intermediate_size": 13824, "num_hidden_layers": 48, "num_attention_heads": 40,
-        "num_key_value_heads": 8, "vocab_size": 152064, "rope_theta": 1000000.0,
-    },
-}  # fmt: skip
-COMMON = {
-    "hidden_act": "silu", "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
-    "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16", "attention_bias": False, "initializer_range": 0.02,
-}  # fmt: skip
-GRAPHS = ("1", "2", "4", "8", "16", "32", "64", "96", "128", "160", "192", "224", "256")
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """One way to serve."""
-
-    name: str
-    flags: tuple[str, ...]
-    environment: dict[str, str] = field(default_factory=dict)
-
-
-ARMS = {
-    "triton": Arm("triton", ("--attention-backend", "triton")),
-    "fa3": Arm("fa3", ("--attention-backend", "fa3")),
-    "flashinfer": Arm("flashinfer", ("--attention-backend", "flashinfer")),
-    "granikv": Arm("granikv", ("--attention-backend", "granikv")),
-    "granikv-fa3": Arm(
-        "granikv-fa3",
-        ("--prefill-attention-backend", "fa3", "--decode-attention-backend", "granikv"),
-    ),
-    "granikv-paged": Arm(
-        "granikv-paged", ("--attention-backend", "granikv"), {"GRANIKV_FORCE": "paged.fused"}
-    ),
-    "granikv-overlap": Arm(
-        "granikv-overlap", ("--attention-backend", "granikv"), {"GRANIKV_GRAPH_MODE": "overlap"}
-    ),
-}
 LOADS = {
     "512": Load("512", (512,)),
     "512-low": Load("512-low", (512,), requests=48, rate=4.0),
@@ -78,6 +32,8 @@ LOADS = {
     "4x": Load("4x", (16384, 8192, 4096, 2048)),
     "16x": Load("16x", tuple(1024 * (i % 8 + 1) for i in range(16))),
 }
+RESIZES = (50, 20, 50, 20)
+SHARES = (5, 20, 40, 60, 80)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,65 +41,103 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="granikv.serve_bench", description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--shape", choices=SHAPES, default="llama-3.1-8b")
-    parser.add_argument("--arms", default="triton,granikv")
-    parser.add_argument("--loads", default="512,4096,8192,16384,4x")
-    parser.add_argument("--tokens", type=int, default=250_000, help="KV slots of each server")
+    parser.add_argument("--arms", default="fa3,granikv-fa3", help=", ".join(ARMS))
+    parser.add_argument("--loads", default="512,4096,8192,16384,4x,16x")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--tokens", type=int, default=200_000, help="KV slots of each server")
     parser.add_argument("--context", type=int, default=20_000)
-    parser.add_argument("--fraction", type=float, default=0.2, help="of the GPU, for one server")
+    parser.add_argument("--fraction", type=float, default=0.92, help="of the GPU, all together")
+    parser.add_argument("--percent", type=int, default=40, help="HOT share at start")
     parser.add_argument("--work", type=Path, default=Path("serve-bench"), help="models and logs")
     parser.add_argument("--seconds", type=float, default=math.inf, help="start no load after this")
+    parser.add_argument("--up", type=float, default=240.0, help="seconds to wait for servers")
     given = parser.parse_args(arguments)
-    arms = [ARMS[name] for name in given.arms.split(",")]
-    servers = start(arms, given)
-    up = wait(list(servers.values()), 240.0)
-    for server in servers.values():
-        if server not in up:
-            say(f"{server.name} is not up:\n{server.tail(60)}")
+    began = time.monotonic()
+    sizes = Sizes(given.shape, given.tokens, given.context, given.fraction, given.percent)
+    servers = start(given.arms.split(","), sizes, given.work)
     try:
-        rows = measure([s for s in servers.values() if s in up], given)
+        up = _up(servers, sizes, given)
+        bench = Bench(up, given, began)
+        bench.run()
     finally:
         for server in servers.values():
             server.stop(2.0)
-    return 0 if rows and len(up) == len(servers) else 1
+    return 0 if bench.rows and not bench.skipped else 1
 
 
-def start(arms: Sequence[Arm], given: argparse.Namespace) -> dict[str, Server]:
-    """All servers at once: one that waits leaves the GPU to the others."""
-    model = given.work / given.shape
-    model.mkdir(parents=True, exist_ok=True)
-    (model / "config.json").write_text(json.dumps(COMMON | SHAPES[given.shape]))
-    flags = (
-        "--load-format", "dummy", "--skip-tokenizer-init", "--dtype", "bfloat16",
-        "--context-length", str(given.context), "--max-total-tokens", str(given.tokens),
-        "--max-running-requests", "256", "--mem-fraction-static", str(given.fraction),
-        "--chunked-prefill-size", "8192", "--cuda-graph-bs-decode", *GRAPHS,
-    )  # fmt: skip
-    servers = {}
-    for i, arm in enumerate(arms):
-        environment = {"GRANIKV_PORT": str(9097 + i), "GRANIKV_HOT_PERCENT": "30"}
-        servers[arm.name] = Server(
-            arm.name, 31000 + 100 * i, model, [*flags, *arm.flags],
-            given.work / f"{arm.name}.log", environment | arm.environment,
-        )  # fmt: skip
-    return servers
+def _up(servers: dict[str, Server], sizes: Sizes, given: argparse.Namespace) -> list[Server]:
+    """Those that answer; what stands in for one that does not is started after the others."""
+    up = wait(list(servers.values()), given.up)
+    missing = [name for name, server in servers.items() if server not in up]
+    for name in missing:
+        say(f"{name} is not up:\n{servers[name].tail(60)}")
+        servers[name].stop(2.0)
+    spare = [FALLBACK[name] for name in missing if FALLBACK.get(name) not in {None, *servers}]
+    if spare:
+        more = start(spare, sizes, given.work, servers)
+        servers |= more
+        up += wait(list(more.values()), given.up)
+    return [server for server in servers.values() if server in up]
 
 
-def measure(servers: Sequence[Server], given: argparse.Namespace) -> list[dict[str, Any]]:
+class Bench:
     """Every load on every server; a server that dies is left out from then on."""
-    began, rows = time.monotonic(), []
-    for server in servers:
-        say(f"{server.name}: up in {server.seconds:.0f} s")
-        drive(server, Load("warm", (2048,), requests=256, rate=200.0, output=24))
-    for name in given.loads.split(","):
-        for server in servers:
-            if time.monotonic() - began > given.seconds or not server.alive():
-                say(f"{server.name} {name}: skipped")
-                continue
-            outcome = drive(server, LOADS[name])
-            rows.append({"arm": server.name, "load": name, **row(outcome), **steps(server)})
-            say(json.dumps(rows[-1]))
-            given.out.write_text(json.dumps(report(rows, given), indent=1) + "\n")
-    return rows
+
+    def __init__(self, servers: Sequence[Server], given: argparse.Namespace, began: float) -> None:
+        self.servers, self.given, self.began = list(servers), given, began
+        self.rows: list[dict[str, Any]] = []
+        self.skipped: list[str] = []
+        self.extra: dict[str, Any] = {}
+
+    def run(self) -> None:
+        """All loads, all rounds."""
+        first_tokens(self.servers)
+        for server in self.servers:
+            say(f"{server.name}: up in {server.seconds:.0f} s")
+            drive(server, Load("warm", (2048,), requests=256, rate=400.0, output=24))
+        for round_ in range(self.given.rounds):
+            for text in self.given.loads.split(","):
+                name, _, wanted = text.partition("@")
+                arms = [s for s in self.servers if not wanted or s.name in wanted.split("+")]
+                if name in {"resize", "sweep"}:
+                    if round_ == 0:
+                        self._special(name)
+                    continue
+                for server in arms if round_ % 2 == 0 else reversed(arms):
+                    self._one(server, name, round_)
+
+    def _time_is_up(self, what: str, server: Server | None) -> bool:
+        late = time.monotonic() - self.began > self.given.seconds
+        if late or server is None or not server.alive():
+            self.skipped.append(what)
+            say(f"{what}: skipped")
+            return True
+        return False
+
+    def _one(self, server: Server, name: str, round_: int) -> None:
+        if self._time_is_up(f"{server.name} {name}", server):
+            return
+        before = counters(server)
+        outcome = drive(server, LOADS[name])
+        found = {"arm": server.name, "load": name, "round": round_, **row(outcome)}
+        self.rows.append(found | shares(before, counters(server)))
+        say(json.dumps(self.rows[-1]))
+        self._save()
+
+    def _special(self, name: str) -> None:
+        ours = next((s for s in self.servers if s.name.startswith("granikv")), None)
+        if self._time_is_up(name, ours) or ours is None:
+            return
+        try:
+            self.extra[name] = resize(ours) if name == "resize" else sweep(ours)
+        except Exception as error:  # noqa: BLE001  the other loads go on
+            self.extra[name] = {"error": repr(error)}
+        say(f"{name}: {json.dumps(self.extra[name])}")
+        self._save()
+
+    def _save(self) -> None:
+        found = report(self.rows, self.given.shape) | self.extra | {"skipped": self.skipped}
+        self.given.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def row(outcome: Outcome) -> dict[str, float]:
@@ -152,53 +146,113 @@ def row(outcome: Outcome) -> dict[str, float]:
     return {key: round(value, 3) for key, value in found.items()}
 
 
-def steps(server: Server) -> dict[str, Any]:
-    """GraniKV's counters so far, as its control contract has them; nothing for a stock arm."""
+def counters(server: Server) -> dict[str, float]:
+    """What GraniKV's control contract counts; nothing for a stock arm."""
     if not server.name.startswith("granikv"):
         return {}
-    port = 9097 + (server.port - 31000) // 100
-    try:
-        counters = json.loads(server.get("/v1/state", port=port))["counters"]
-    except OSError as error:
-        return {"control": repr(error)}
-    wanted = ("class_steps", "promotions", "hit_tokens", "hot_failed", "dispatch")
-    return {"counters": {k: v for k, v in counters.items() if any(w in k for w in wanted)}}
+    time.sleep(1.1)  # counters are published once a second
+    found = json.loads(server.get("/v1/state", port=control_port(server)))["counters"]
+    return {str(k): float(v) for k, v in found.items()}
 
 
-def report(rows: Sequence[dict[str, Any]], given: argparse.Namespace) -> dict[str, Any]:
-    """Rows, ratios to the fastest stock arm that ran, and predicted against measured."""
-    by = {(r["arm"], r["load"]): r for r in rows}
-    stock = [arm for arm in {r["arm"] for r in rows} if not arm.startswith("granikv")]
-    found = []
-    for (arm, load), mine in by.items():
-        rivals = [by[s, load] for s in stock if (s, load) in by]
-        if arm.startswith("granikv") and rivals:
-            best = max(rivals, key=lambda r: r["tokensPerSecond"])
-            found.append({
-                "arm": arm, "load": load, "against": best["arm"], "stockArms": sorted(stock),
-                "ratio": round(mine["tokensPerSecond"] / best["tokensPerSecond"], 3),
-                **amdahl(best, by.get((best["arm"], "512")), LOADS[load]),
-            })  # fmt: skip
-    return {"shape": given.shape, "rows": list(rows), "ratios": found}
+def shares(before: dict[str, float], after: dict[str, float]) -> dict[str, Any]:
+    """Class steps of this load by members, prefix tokens (both as powers of 2) and path."""
+    head = "granikv_class_steps_"
+    seen = {k.removeprefix(head): after[k] - before.get(k, 0.0) for k in after if head in k}
+    classes = {k: int(v) for k, v in sorted(seen.items()) if v}
+    return {"classSteps": classes} if classes else {}
 
 
-def amdahl(best: dict[str, Any], short: dict[str, Any] | None, load: Load) -> dict[str, float]:
-    """alpha, s_eff and the predicted ratio of step times; empty without the short load."""
-    if short is None or len(load.lengths) > 1 or not best["inter_token_ms"]:
-        return {}
-    table = load_table("NVIDIA H200", 8, 4, 128)
-    length, members = load.lengths[0], 256
+def set_share(server: Server, percent: int, limit: float = 15.0) -> str:
+    """Ask for a HOT share and wait until it is in force; what came of it."""
+    port, began = control_port(server), time.monotonic()
+    state = json.loads(server.get("/v1/state", port=port))
+    status, answer = server.put(port, "/v1/settings", {"hotPercent": percent}, state["startId"])
+    while status == 200 and time.monotonic() - began < limit:
+        state = json.loads(server.get("/v1/state", port=port))
+        if state["settings"]["hotPercent"] == percent:
+            return f"{percent} % in force after {time.monotonic() - began:.1f} s"
+        time.sleep(0.05)
+    return f"{percent} %: {status} {answer.get('error', state.get('reason'))}"
 
-    def prefix(ways: Sequence[Way]) -> float:
-        whole = table.best(ways, members, length)[0]
-        return max(1e-3, whole - table.best(ways, members, table.lengths[0])[0])
 
-    alpha = max(0.0, 1.0 - short["inter_token_ms"] / best["inter_token_ms"])
-    s_eff = prefix(PAGED_WAYS) / prefix([Way.CASCADE_FUSED])
+def resize(server: Server) -> dict[str, Any]:
+    """20 to 50 and back, twice, while four prefixes are served; step times beside it and else."""
+    server.post("/flush_cache")
+    seen = [set_share(server, 20)]
+
+    def turn() -> None:
+        time.sleep(2.0)
+        seen.extend(set_share(server, percent) for percent in RESIZES)
+
+    outcome = drive(server, replace(LOADS["4x"], requests=640), turn)
+    found = counters(server)
+    times = {k.removeprefix("granikv_decode_"): v for k, v in found.items() if "_decode_" in k}
+    quiet, busy = (times.get(f"step_microseconds_{x}_p99") for x in ("quiet", "resizing"))
     return {
-        "alpha": round(alpha, 3), "sEff": round(s_eff, 2),
-        "predicted": round(1.0 / (1.0 - alpha + alpha / s_eff), 3),
+        **row(outcome), "resizes": seen, "steps": times,
+        "p99Ratio": round(busy / quiet, 3) if busy and quiet else None,
     }  # fmt: skip
+
+
+def sweep(server: Server) -> list[dict[str, Any]]:
+    """One load at several HOT shares."""
+    found = []
+    for percent in SHARES:
+        server.post("/flush_cache")
+        said = set_share(server, percent)
+        found.append({"percent": percent, "said": said, **row(drive(server, LOADS["4x"]))})
+        say(json.dumps(found[-1]))
+    return found
+
+
+def report(rows: Sequence[dict[str, Any]], shape: str) -> dict[str, Any]:
+    """Rows, and by arm and load the ratio to the fastest stock arm, and to a cascade over pages."""
+    arms, loads = ({r[key]: None for r in rows} for key in ("arm", "load"))
+    stock = [arm for arm in arms if not arm.startswith("granikv")]
+    found = []
+    for load in loads:
+        best = max(stock, key=lambda arm: mean(rows, arm, load), default=None)
+        for arm in arms:
+            mine = mean(rows, arm, load)
+            if not arm.startswith("granikv") or not mine:
+                continue
+            line: dict[str, Any] = {"arm": arm, "load": load}
+            for other in (best, "granikv-pages"):
+                if other and other != arm and mean(rows, other, load):
+                    line[f"over {other}"] = round(mine / mean(rows, other, load), 3)
+            if best and len(LOADS[load].lengths) == 1:
+                line |= predicted(rows, shape, best, arm, load)
+            found.append(line)
+    return {"shape": shape, "rows": list(rows), "ratios": found}
+
+
+def mean(
+    rows: Sequence[dict[str, Any]], arm: str, load: str, key: str = "tokensPerSecond"
+) -> float:
+    """Over the rounds; 0 where there is none."""
+    values = [r[key] for r in rows if (r["arm"], r["load"]) == (arm, load)]
+    return sum(values) / len(values) if values else 0.0
+
+
+def predicted(
+    rows: Sequence[dict[str, Any]], shape: str, stock: str, arm: str, load: str
+) -> dict[str, float]:
+    """The Amdahl terms; empty without the short load, or without times between tokens."""
+    ms = {
+        which: mean(rows, who, what, "inter_token_ms")
+        for which, who, what in (
+            ("stock", stock, load), ("short", stock, "512"), ("ours", arm, load)
+        )
+    }  # fmt: skip
+    if load.startswith("512") or not all(v > 0.0 for v in ms.values()):
+        return {}
+    heads = SHAPES[shape]["num_attention_heads"] // SHAPES[shape]["num_key_value_heads"]
+    table = load_table("NVIDIA H200", SHAPES[shape]["num_key_value_heads"], heads, 128)
+    return amdahl.terms(
+        table, SHAPES[shape]["num_hidden_layers"], 256, length=LOADS[load].lengths[0],
+        stock_ms=ms["stock"], short_length=512, short_ms=ms["short"], our_ms=ms["ours"],
+    )  # fmt: skip
 
 
 def say(text: str, out: Callable[[str], object] = sys.stdout.write) -> None:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from granikv.cuts import PIECE, choose_splits, lay_out
 from granikv.errors import BadSizeError, OutOfSlotsError
 from granikv.plan import (
     Class,
@@ -13,8 +14,6 @@ from granikv.plan import (
     PlanShape,
     Running,
     StepPlan,
-    choose_splits,
-    deal,
     find_classes,
     find_groups,
     make_plan,
@@ -111,21 +110,51 @@ def test_classes_are_adjacent_and_nested() -> None:
     assert found == {(10, (0, 2, 4, 5)), (300, (0, 4)), (400, (5,)), (500, (1,))}
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 300)), max_size=4),
+    st.integers(1, 66),
+    st.integers(1, 6),
+)
+def test_every_block_of_every_tile_is_one_workers(
+    jobs: list[tuple[int, int]], workers: int, min_blocks: int
+) -> None:
+    jobs = sorted(jobs, key=lambda job: -job[1])
+    hands = lay_out(tuple(jobs), workers, min_blocks)
+    assert len(hands) == workers
+    seen = [np.zeros(job, np.int64) for job in jobs]
+    for which, tile, first, last in (piece for hand in hands for piece in hand):
+        assert first < last
+        seen[which][tile, first:last] += 1
+    for found in seen:
+        assert (found == 1).all()
+
+
+def span(tiles: int, blocks: int = 128, workers: int = 33) -> float:
+    hands = lay_out(((tiles, blocks),), workers, 4)
+    return max(sum(p[3] - p[2] + PIECE for p in hand) for hand in hands)
+
+
 def test_equal_work_is_cut_into_full_waves() -> None:
     """B = 256 in two pieces a tile on 33 workers; B = 192 must not cost the same."""
+    assert choose_splits(((16, 128),), 33, 4)[1] == (2,)
+    assert span(16) == 64 + PIECE
+    assert span(12) / span(16) < 0.78
+    assert span(24) / span(32) < 0.78
 
-    def span(tiles: int) -> float:
-        (split,) = choose_splits(((tiles, 128),), 33, 4)
-        hands = deal([-(-128 // split)] * (tiles * split), 33)
-        return max(len(h) for h in hands) * -(-128 // split)
 
-    assert choose_splits(((16, 128),), 33, 4) == (2,)
-    assert span(12) / span(16) < 0.85
+def test_left_over_workers_share_the_rest_of_every_tile() -> None:
+    hands = lay_out(((12, 128),), 33, 4)
+    fronts, rest = hands[:24], hands[24:]
+    assert {hand[0][2:] for hand in fronts} == {(0, fronts[0][0][3]), fronts[12][0][2:]}
+    assert all(len(hand) == 1 for hand in fronts)
+    assert max(map(len, rest)) <= 3
 
 
 def test_a_short_class_is_not_cut_into_crumbs() -> None:
-    assert choose_splits(((1, 2),), 33, 4) == (1,)
-    assert choose_splits((), 33, 4) == ()
+    assert choose_splits(((1, 2),), 33, 4)[1] == (1,)
+    assert choose_splits((), 33, 4) == (0.0, ())
+    assert lay_out((), 3, 4) == ((), (), ())
+    assert [hand for hand in lay_out(((1, 2),), 33, 4) if hand] == [((0, 0, 0, 2),)]
 
 
 def test_the_block_is_the_same_for_the_same_requests() -> None:

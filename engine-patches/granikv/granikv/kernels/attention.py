@@ -9,18 +9,45 @@ import triton.language as tl
 
 
 @triton.jit
-def attend(q, k, v, acc, total, top, scale, keys, end, MASKED: tl.constexpr):
-    """One block of keys by online softmax; `top` and `total` are to base 2."""
+def attend(
+    q, k, v, acc, total, top, scale, keys, end, MASKED: tl.constexpr, LAZY: tl.constexpr = False
+):
+    """One block of keys by online softmax; `top` and `total` are to base 2.
+
+    LAZY: `top` follows a row's maximum only when one has risen by more than 8, so that most blocks
+    need no rescaling; weights then stay below 2^8, and the quotient is the same.
+    """
     score = tl.dot(q, k.T)
     if MASKED:
         score = tl.where(keys[None, :] < end, score, float("-inf"))
     new_top = tl.maximum(top, tl.max(score, 1) * scale)
-    weight = tl.math.exp2(score * scale - new_top[:, None])
-    fade = tl.math.exp2(top - new_top)
-    total = total * fade + tl.sum(weight, 1)
-    acc = acc * fade[:, None]
+    if LAZY:
+        if tl.max(new_top - top, 0) > 8.0:
+            fade = tl.math.exp2(top - new_top)
+            total = total * fade
+            acc = acc * fade[:, None]
+            top = new_top
+    else:
+        fade = tl.math.exp2(top - new_top)
+        total = total * fade
+        acc = acc * fade[:, None]
+        top = new_top
+    weight = tl.math.exp2(score * scale - top[:, None])
+    total += tl.sum(weight, 1)
     acc = tl.dot(weight.to(v.dtype), v, acc)
-    return acc, total, new_top
+    return acc, total, top
+
+
+@triton.jit
+def slab_slot(TABLE, at, there, PAGE: tl.constexpr):
+    """Slots of places `at`: themselves in a slab, through the table for pages of PAGE slots."""
+    if PAGE == 0:
+        slot = at
+    elif PAGE == 1:
+        slot = tl.load(TABLE + at, mask=there, other=0)
+    else:
+        slot = tl.load(TABLE + at // PAGE, mask=there, other=0) * PAGE + at % PAGE
+    return slot
 
 
 @triton.jit
@@ -33,6 +60,8 @@ def slab_item(
     k_desc,
     v_desc,
     ORDER,
+    TABLE,
+    TABLE_ROWS,
     PO,
     PL,
     scale,
@@ -40,18 +69,25 @@ def slab_item(
     q_head,
     kv_slot,
     kv_head,
+    table_row,
     heads,
     G: tl.constexpr,
     D: tl.constexpr,
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
     TMA: tl.constexpr,
+    PAGE: tl.constexpr,
+    MAPPED: tl.constexpr,
+    LAZY: tl.constexpr,
 ):
     """Rows [row0, row1) of one class against keys [n0, n1) of its slab, one KV head.
 
     A row is position * G + g in the plan's order, so requests of one class are adjacent.  Keys
     behind the last whole block are read by masked pointers: a TMA box would reach into the next
     slab, and 0 x NaN is NaN.
+
+    PAGE > 0 is the storage that a slab is measured against, a cascade over pages: the class's keys
+    come through the slot table of its first request, a slot (1) or a page of so many slots each.
     """
     row0 = tl.load(ITEM)
     row1 = tl.load(ITEM + 1)
@@ -59,6 +95,11 @@ def slab_item(
     n0 = tl.load(ITEM + 3)
     n1 = tl.load(ITEM + 4)
     out = tl.load(ITEM + 5)
+    if PAGE:
+        first = tl.load(ORDER + row0 // G)
+        line = tl.load(TABLE_ROWS + first) if MAPPED else first
+        TABLE += line.to(tl.int64) * table_row
+        base = tl.load(ITEM + 6)  # positions in the request instead of slots
     rows = row0 + tl.arange(0, ROWS)
     live = rows < row1
     dim = tl.arange(0, D)
@@ -75,17 +116,19 @@ def slab_item(
             k = k_desc.load([base + n, head * D])
             v = v_desc.load([base + n, head * D])
         else:
-            at = (base + n + block).to(tl.int64) * kv_slot + head * kv_head
+            slot = slab_slot(TABLE, base + n + block, block >= 0, PAGE)
+            at = slot.to(tl.int64) * kv_slot + head * kv_head
             k = tl.load(K + at[:, None] + dim[None, :])
             v = tl.load(V + at[:, None] + dim[None, :])
-        acc, total, top = attend(q, k, v, acc, total, top, scale, block, n1, False)
+        acc, total, top = attend(q, k, v, acc, total, top, scale, block, n1, False, LAZY)
     if whole < n1:
         keys = whole + block
-        at = (base + keys).to(tl.int64) * kv_slot + head * kv_head
-        there = (keys < n1)[:, None]
-        k = tl.load(K + at[:, None] + dim[None, :], mask=there, other=0.0)
-        v = tl.load(V + at[:, None] + dim[None, :], mask=there, other=0.0)
-        acc, total, top = attend(q, k, v, acc, total, top, scale, keys, n1, True)
+        there = keys < n1
+        slot = slab_slot(TABLE, base + keys, there, PAGE)
+        at = slot.to(tl.int64) * kv_slot + head * kv_head
+        k = tl.load(K + at[:, None] + dim[None, :], mask=there[:, None], other=0.0)
+        v = tl.load(V + at[:, None] + dim[None, :], mask=there[:, None], other=0.0)
+        acc, total, top = attend(q, k, v, acc, total, top, scale, keys, n1, True, LAZY)
     to = (out + rows - row0).to(tl.int64) * heads + head
     result = (acc / total[:, None]).to(PO.dtype.element_ty)
     tl.store(PO + to[:, None] * D + dim[None, :], result, mask=live[:, None])
@@ -198,6 +241,8 @@ def level0_kernel(
     k_desc,
     v_desc,
     ORDER,
+    TABLE,
+    TABLE_ROWS,
     WORKERS,
     ITEMS,
     PO,
@@ -207,12 +252,16 @@ def level0_kernel(
     q_head,
     kv_slot,
     kv_head,
+    table_row,
     heads,
     G: tl.constexpr,
     D: tl.constexpr,
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
     TMA: tl.constexpr,
+    PAGE: tl.constexpr,
+    MAPPED: tl.constexpr,
+    LAZY: tl.constexpr,
 ):
     """Grid (workers * heads): worker w does ITEMS[WORKERS[w] : WORKERS[w + 1]] for one head."""
     head = tl.program_id(0) % heads
@@ -221,8 +270,9 @@ def level0_kernel(
     last = tl.load(WORKERS + worker + 1)
     for i in range(first, last):
         slab_item(
-            ITEMS + i * 8, head, Q, K, V, k_desc, v_desc, ORDER, PO, PL, scale,
-            q_row, q_head, kv_slot, kv_head, heads, G, D, ROWS, KEYS, TMA,
+            ITEMS + i * 8, head, Q, K, V, k_desc, v_desc, ORDER, TABLE, TABLE_ROWS, PO, PL, scale,
+            q_row, q_head, kv_slot, kv_head, table_row, heads, G, D, ROWS, KEYS, TMA, PAGE, MAPPED,
+            LAZY,
         )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ class Tile:
     keys: int
     warps: int
     stages: int
+    lazy: bool = False  # level 0: rescale only when a maximum has risen by much
 
 
 # Measured best on H200 at B = 256, Lp = 8K (bench/granikv); none of them is far off elsewhere.
@@ -82,17 +83,30 @@ class Heads:
         return self.scale * LOG2E
 
 
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """A slot table in place of slabs: what contiguous storage is measured against."""
+
+    table: torch.Tensor  # [rows, >= length] int32, slots or pages of `page` slots
+    rows: torch.Tensor | None = None  # request -> row of the table; None: the same number
+    page: int = 1
+
+
 def level0(
     q: torch.Tensor, layer: Layer, order: torch.Tensor, workers: torch.Tensor,
     items: torch.Tensor, po: torch.Tensor, pl: torch.Tensor, heads: Heads, count: int,
-    tile: Tile = LEVEL0,
+    tile: Tile = LEVEL0, pages: Pages | None = None,
 ) -> None:  # fmt: skip
-    """Grouped level 0: `count` workers a KV head over the plan's items."""
+    """Grouped level 0: `count` workers a KV head over the plan's items, slabs unless `pages`."""
+    table = pages.table if pages else order
     level0_kernel[(count * heads.kv_heads,)](
-        q, layer.k, layer.v, layer.k_desc or layer.k, layer.v_desc or layer.v,
-        order, workers, items, po, pl, heads.scale2,
-        q.stride(0), q.stride(1), layer.k.stride(0), layer.k.stride(1), heads.kv_heads,
-        G=heads.group, D=heads.dim, ROWS=LEVEL0_ROWS, KEYS=tile.keys, TMA=layer.tma,
+        q, layer.k, layer.v, layer.k_desc or layer.k, layer.v_desc or layer.v, order, table,
+        pages.rows if pages and pages.rows is not None else order, workers, items, po, pl,
+        heads.scale2, q.stride(0), q.stride(1), layer.k.stride(0), layer.k.stride(1),
+        table.stride(0), heads.kv_heads,
+        G=heads.group, D=heads.dim, ROWS=LEVEL0_ROWS, KEYS=tile.keys,
+        TMA=layer.tma and pages is None, PAGE=pages.page if pages else 0,
+        MAPPED=pages is not None and pages.rows is not None, LAZY=tile.lazy,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ import torch
 
 from granikv import reference
 from granikv.backends import Mode, Workspace
-from granikv.kernels.launch import Heads, Layer
+from granikv.kernels.launch import LEVEL0, SUFFIX, Heads, Layer, Pages, Tile
 from granikv.plan import Class, Grain, Path, PlanShape, Running, StepPlan, make_plan
 
 SHAPES = 4  # rotated slabs and tables: 4 x 33.6 MB at Lp = 8K is more than the L2 holds
@@ -28,8 +28,17 @@ class Pool:
         self.pointers = Layer.of(self.k, self.v, tma=False)
         self.slots, self.kv_heads, self.dim = slots, kv_heads, dim
         self.scattered = torch.randperm(slots, device="cuda").int()
-        pages = torch.randperm(slots // 16, device="cuda").int()
-        self.paged16 = (pages[:, None] * 16 + torch.arange(16, device="cuda").int()).reshape(-1)
+        self.paged16 = self._spread(16)
+
+    def paged(self, page: int) -> torch.Tensor:
+        """Slots in an order in which only pages of `page` slots are contiguous and aligned."""
+        known = {1: self.scattered, 16: self.paged16}
+        return known[page] if page in known else self._spread(page)
+
+    def _spread(self, page: int) -> torch.Tensor:
+        pages = torch.randperm(self.slots // page, device="cuda").int()
+        inside = torch.arange(page, device="cuda").int()
+        return (pages[:, None] * page + inside).reshape(-1)
 
 
 @dataclass
@@ -51,6 +60,7 @@ class Case:
     mode: Mode = Mode.FUSED
     grain: Grain | None = None
     rotations: int = SHAPES
+    page: int = 1  # of COLD: the slot table holds pages; lengths are then multiples of it
 
     def __post_init__(self) -> None:
         pool, heads = self.pool, self.pool.kv_heads
@@ -92,18 +102,19 @@ class Case:
 
         def run(space: Workspace, i: int) -> None:
             space.run(
-                self.q[i], layer, self.tables[i], self.lengths_t, self.out, self.lse, mode=self.mode
-            )
+                self.q[i], layer, self.tables[i], self.lengths_t, self.out, self.lse,
+                mode=self.mode, page=self.page,
+            )  # fmt: skip
 
         return self.calls(run)
 
-    def tails(self) -> list[Call]:
+    def tails(self, tile: Tile = SUFFIX) -> list[Call]:
         """The tails with the merge alone (FUSED), or all ranges and the merge (other modes)."""
 
         def run(space: Workspace, i: int) -> None:
             space.run(
                 self.q[i], self.pool.layer, self.tables[i], self.lengths_t, self.out, self.lse,
-                mode=self.mode, skip_prefix=True,
+                mode=self.mode, page=self.page, skip_prefix=True, suffix=tile,
             )  # fmt: skip
 
         return self.calls(run)
@@ -119,14 +130,28 @@ class Case:
         )  # fmt: skip
         return reference.relative_error(self.out[rows], want)
 
-    def level0(self, *, tma: bool = True) -> list[Call]:
-        """Level 0 alone."""
+    def level0(self, *, tma: bool = True, page: int = 0, tile: Tile = LEVEL0) -> list[Call]:
+        """Level 0 alone; `page` > 0: one class, its keys scattered over pages of so many slots.
+
+        Same tile, warps, stages and cut, so the ratio is what contiguous storage is worth.
+        """
         layer = self.pool.layer if tma else self.pool.pointers
-        return self.calls(lambda space, i: space.level0(self.q[i], layer))
+
+        def run(space: Workspace, i: int) -> None:
+            pages = self._pages(i, page) if page else None
+            space.level0(self.q[i], layer, tile, pages)
+
+        return self.calls(run)
+
+    def _pages(self, index: int, page: int) -> Pages:
+        source = self.pool.scattered if page == 1 else self.pool.paged16[::16] // 16
+        first, count = (index * self.lengths[0] // page, -(-self.lengths[0] // page))
+        line = source[first : first + count].contiguous()
+        return Pages(line.expand(self.batch, -1), None, page)
 
     def _rotation(self, index: int) -> tuple[Workspace, torch.Tensor]:
         pool = self.pool
-        source = pool.paged16 if self.storage == "cold16" else pool.scattered
+        source = pool.paged16 if self.storage == "cold16" else pool.paged(self.page)
         front = index * sum(self.lengths)
         width = max(self.lengths) + self.suffix
         table = torch.empty(self.batch, width, device="cuda", dtype=torch.int32)
@@ -147,7 +172,7 @@ class Case:
         if self.suffix:
             count = self.batch * self.suffix
             start = pool.slots - (index + 1) * count
-            own = pool.scattered[max(start, 0) :][:count].view(self.batch, self.suffix)
+            own = pool.paged(self.page)[max(start, 0) :][:count].view(self.batch, self.suffix)
             offsets = torch.tensor(
                 [n for n, m in zip(self.lengths, self.members, strict=True) for _ in range(m)],
                 device="cuda",
@@ -155,6 +180,8 @@ class Case:
             columns = offsets[:, None] + torch.arange(self.suffix, device="cuda")
             table.scatter_(1, columns, own)
         choose = self.path if callable(self.path) else lambda _: self.path
+        if self.page > 1:
+            table = (table[:, :: self.page] // self.page).contiguous()
         plan = make_plan(running, self.planned, self.shape, choose, lambda _: self.splits)
         space = Workspace(
             self.shape, self.heads, rows=plan.rows, dtype=torch.bfloat16, device="cuda"

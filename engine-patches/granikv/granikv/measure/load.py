@@ -10,7 +10,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from granikv.measure.server import Server
@@ -22,8 +22,8 @@ class Load:
 
     name: str
     lengths: tuple[int, ...]  # of the distinct prefixes
-    requests: int = 512
-    rate: float = 100.0  # arrivals a second
+    requests: int = 384
+    rate: float = 400.0  # arrivals a second: more than any arm serves, so that all 256 places fill
     output: int = 256
     turn: tuple[int, int] = (16, 512)
     seed: int = 4242
@@ -36,7 +36,7 @@ class Outcome:
 
     seconds: float
     output_tokens: int
-    failed: int
+    failed: int  # without an answer, or with a short one
     running: float  # mean of running requests over decode steps, by the engine's own metrics
     inter_token_ms: float
     first_token_ms: float
@@ -72,10 +72,17 @@ def _body(prefix: str, turn: Sequence[int], output: int) -> bytes:
     return f'{{"input_ids":{ids},"sampling_params":{json.dumps(sampling)}}}'.encode()
 
 
-def drive(server: Server, load: Load) -> Outcome:
-    """Flush, warm the prefixes, then send everything at its time; waits for the last answer."""
+def drive(
+    server: Server, load: Load, meanwhile: Callable[[], None] | None = None, *, fresh: bool = True
+) -> Outcome:
+    """Flush, warm the prefixes, then send everything at its time; waits for the last answer.
+
+    `meanwhile` runs in a thread of its own from the first arrival on; the load does not wait for
+    it.  `fresh=False` leaves the prefix cache as it is.
+    """
     warm, requests = bodies(load)
-    server.post("/flush_cache")
+    if fresh:
+        server.post("/flush_cache")
     for body in warm:
         server.post("/generate", body)
     before = server.metrics()
@@ -91,6 +98,8 @@ def drive(server: Server, load: Load) -> Outcome:
 
     began = time.monotonic()
     threads = []
+    if meanwhile is not None:
+        threading.Thread(target=meanwhile, daemon=True).start()
     for at, body in requests:
         time.sleep(max(0.0, began + at - time.monotonic()))
         threads.append(threading.Thread(target=ask, args=(body,)))
@@ -108,8 +117,9 @@ def drive(server: Server, load: Load) -> Outcome:
         return total / count if count else math.nan
 
     itl = mean("inter_token_latency_seconds")
+    short = len(requests) - len(failed) - sum(count == load.output for count in done)
     return Outcome(
-        seconds, sum(done), len(failed),
+        seconds, sum(done), len(failed) + short,
         sum(done) * itl / seconds if itl == itl else math.nan,  # noqa: PLR0124  not a number
         1e3 * itl, 1e3 * mean("time_to_first_token_seconds"),
     )  # fmt: skip

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -120,3 +121,19 @@ def wait(servers: Sequence[Server], limit: float) -> list[Server]:
                 up.append(server)
         time.sleep(0.25)
     return up
+
+
+def first_tokens(servers: Sequence[Server], limit: float = 200.0) -> None:
+    """One short request to each at the same time: the first one waits for kernels to be built."""
+    sampling = {"max_new_tokens": 3, "temperature": 0, "ignore_eos": True}
+    body = json.dumps({"input_ids": [5, 6, 7, 8], "sampling_params": sampling}).encode()
+
+    def ask(server: Server) -> None:
+        with contextlib.suppress(OSError):
+            server.post("/generate", body, limit)
+
+    threads = [threading.Thread(target=ask, args=(server,)) for server in servers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

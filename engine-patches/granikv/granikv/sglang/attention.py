@@ -7,6 +7,7 @@ that need another launch (cuDNN, dense) are left out there and outside of graphs
 """
 
 import logging
+from pathlib import Path as File
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from granikv.kernels import launch
 from granikv.kernels.launch import Heads
 from granikv.plan import Class, Grain, Path, PlanShape, Running, StepPlan, make_plan
 from granikv.sglang.allocator import GraniAllocator
+from granikv.sglang.journal import Journal
 from granikv.sglang.steps import Now
 
 log = logging.getLogger("sglang.granikv")
@@ -53,6 +55,8 @@ class GraniBackend(TritonAttnBackend):  # type: ignore[misc]
         self._age = 0
         self._graph = False  # whether the launches to come are, or may be, captured
         core = self.core
+        journal = core.settings.journal
+        self.journal = Journal(File(journal)) if journal else None
         core.use(load_table(_gpu(key), kv_heads, self.heads.group, dim, core.settings.file))
         log.warning(
             "granikv: %d slots, %d %% HOT, %d KV heads, group %d, head dim %d, costs of %s",
@@ -107,12 +111,15 @@ class GraniBackend(TritonAttnBackend):  # type: ignore[misc]
         wanted = (batch, self.core.epoch, () if capture else Now.reqs)
         self._age += 1
         # Requests compare by identity, and being in the tuple keeps them from being replaced.
+        plan = None
         if wanted != self._planned or self._age > REPLAN:
             plan = self._make(wanted[2], batch)
             self.space.load(plan)
             self._planned, self._age = wanted, 0
             self._classes = [(c.path, c.members, c.length) for c in plan.classes]
         self.core.count_classes(self._classes)
+        if self.journal is not None and not capture:
+            self.journal.step(self.core, wanted[2], plan, graph=self._graph)
 
     def _make(self, reqs: tuple[Any, ...], batch: int) -> StepPlan:
         memo: dict[int, Any] = {}
@@ -164,6 +171,7 @@ class GraniBackend(TritonAttnBackend):  # type: ignore[misc]
             rows, self.layers[layer.layer_id - self.first_layer], self.req_to_token,
             forward_batch.seq_lens, out, self.lse, mode=self._mode(batch),
             fixed=_fixed(batch) if self._graph else None, rows=forward_batch.req_pool_indices,
+            pages=self.core.settings.storage == "pages",
         )  # fmt: skip
         return out.view(batch, -1)
 

@@ -27,6 +27,7 @@ from granikv.radix import Node, Tokens
 from granikv.relocate import Moves
 from granikv.resize import FpController, Limits, slots_of
 from granikv.segments import ColdSegment, HotSegment
+from granikv.sglang.pace import Pace
 from granikv.sglang.publish import publish
 from granikv.sglang.settings import GRAPHED, Settings
 from granikv.slots import SlotArray, SlotState
@@ -58,6 +59,8 @@ class Core:
         self.dispatcher = Dispatcher(table, force=settings.force, usable=frozenset(GRAPHED))
         self.shares: Counter[tuple[str, int, int]] = Counter()  # path, log2 n, log2 Lp -> steps
         self.metrics_text = b""
+        self.pace = Pace(clock)
+        self.moved = False  # whether slots moved or were moving when the next step was prepared
         self.preempted = 0
         self.epoch = 0  # raised when a HOT range appears or moves: plans are stale then
         self.percent = settings.hot_percent
@@ -90,6 +93,7 @@ class Core:
             self.percent = self.fp.percent
             self.seen = (0, 0, 0)
             self.epoch += 1
+            self.pace = Pace(self.clock)
             self._build()
 
     def use(self, table: CostTable) -> None:
@@ -256,6 +260,7 @@ class Core:
             self.fp.resize(wanted, self.clock())
         moves = self.upkeep.run(self.clock(), self.settings.copies_per_step)
         self.fp.tick()
+        self.moved = bool(moves.size) or self.cache.memory.relocation is not None
         if moves.size:
             self.epoch += 1
         self.cold_low = min(self.cold_low, self.available())

@@ -26,7 +26,9 @@ class Settings:
     force: Way | None = None
     table: str = ""  # file of `granikv calibrate`; empty: as shipped
     graph_mode: str = "fused"  # of large batches in captured graphs: fused or overlap
+    storage: str = "slabs"  # pages: prefixes through the slot table, to measure against
     partials: str = "float32"  # type of partial outputs: float32 as the stock backend's, or kv
+    journal: str = ""  # file for a line a decode step: for tests
     check: bool = False  # verify every invariant between steps: for tests, slow
 
     def __post_init__(self) -> None:
@@ -38,6 +40,8 @@ class Settings:
             raise BadSizeError(f"GRANIKV_EVICTION={self.eviction}: lru or hotness")
         if self.graph_mode not in {"fused", "overlap"}:
             raise BadSizeError(f"GRANIKV_GRAPH_MODE={self.graph_mode}: fused or overlap")
+        if self.storage not in {"slabs", "pages"}:
+            raise BadSizeError(f"GRANIKV_STORAGE={self.storage}: slabs or pages")
         if self.partials not in {"float32", "kv"}:
             raise BadSizeError(f"GRANIKV_PARTIALS={self.partials}: float32 or kv")
         if self.force is not None and self.force not in GRAPHED:
@@ -62,7 +66,7 @@ def read(environment: Mapping[str, str]) -> Settings:
             if not text.isdigit():
                 raise BadSizeError(f"GRANIKV_{name.upper()}={text}: a whole number is needed")
             values[name] = int(text)
-    for name in ("eviction", "graph_mode", "partials", "table"):
+    for name in ("eviction", "graph_mode", "storage", "partials", "table", "journal"):
         if text := environment.get(f"GRANIKV_{name.upper()}", ""):
             values[name] = text
     for name in ("tune", "check"):

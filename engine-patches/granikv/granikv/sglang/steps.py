@@ -22,6 +22,7 @@ class Now:
     """The requests of the batch that is being launched; what the attention backend plans for."""
 
     reqs: tuple[Any, ...] = ()
+    ran = False  # whether a batch has been run since the last look at the schedule
 
 
 def core_of(scheduler: Any) -> Core | None:
@@ -35,6 +36,9 @@ def before_schedule(scheduler: Any, *args: Any, **kwargs: Any) -> None:
     core = core_of(scheduler)
     if core is None:
         return
+    if not Now.ran:
+        core.pace.interrupt()
+    Now.ran = False
     if not hasattr(scheduler, "granikv_server"):
         scheduler.granikv_server = _serve(core)
     stream = _stream(scheduler)
@@ -51,8 +55,14 @@ def before_schedule(scheduler: Any, *args: Any, **kwargs: Any) -> None:
 
 def before_run(scheduler: Any, batch: Any, *args: Any, **kwargs: Any) -> None:
     """BEFORE Scheduler.run_batch."""
-    if core_of(scheduler) is not None:
-        Now.reqs = tuple(batch.reqs) if batch is not None else ()
+    core = core_of(scheduler)
+    if core is None:
+        return
+    Now.reqs, Now.ran = tuple(batch.reqs) if batch is not None else (), True
+    if batch is not None and batch.forward_mode.is_decode():
+        core.pace.step(moving=core.moved)
+    else:
+        core.pace.interrupt()
 
 
 def after_retract(result: Any, *args: Any, **kwargs: Any) -> None:
