@@ -36,7 +36,7 @@ RMS_RATIO, MAX_RATIO = 1.25, 2.0
 GRAPHS = ("--cuda-graph-bs-decode", "1", "2", "4", "8", "16", "32", "48", "64")
 FLAGS = (
     "--skip-tokenizer-init", "--max-total-tokens", "40000", "--max-running-requests", "64",
-    "--mem-fraction-static", "0.08", "--context-length", "8192", "--chunked-prefill-size", "2048",
+    "--mem-fraction-static", "0.5", "--context-length", "8192", "--chunked-prefill-size", "2048",
 )  # fmt: skip
 OURS = ("--attention-backend", "granikv")
 VARIANTS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
@@ -194,6 +194,8 @@ def judge(name: str, rows: Rows, compared: Comparison, errors: dict[str, Any]) -
     if "different" not in verdicts:
         short = [k for k, v in rows.items() if isinstance(v, dict) and v.get("different")]
         broken += [f"{name}, {stage}: an answer is short" for stage in short]
+    if name not in errors:
+        return [*broken, f"{name}: no answer was compared"]
     mine, stock = errors[name], errors["stock"]
     for key, most in (("rms", RMS_RATIO), ("max", MAX_RATIO)):
         ratio = mine[key] / stock[key]
