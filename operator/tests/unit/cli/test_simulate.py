@@ -1,0 +1,125 @@
+"""The command: its JSON, its text, its files, and one line for what cannot be simulated."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from kvserving_operator.cli import main as program
+from kvserving_operator.simulation.trace import parse
+
+SECONDS = {"type": ["number", "null"], "minimum": 0}
+PERCENTILES = ("p50", "p90", "p99", "max", "mean")
+RESULT: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "ttft": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": list(PERCENTILES),
+            "properties": dict.fromkeys(PERCENTILES, SECONDS),
+        },
+        "thirdsP50": {"type": "array", "items": SECONDS, "minItems": 3, "maxItems": 3},
+        "fromL2Fraction": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+        "gpuUtilization": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+        "timeouts": {"type": ["integer", "null"], "minimum": 0},
+        "completed": {"type": "integer", "minimum": 0},
+        "errors": {"type": "integer", "minimum": 0},
+        "throughputTokensPerSecond": {"type": ["number", "null"], "minimum": 0},
+    },
+}
+RESULT["required"] = list(RESULT["properties"])
+"""What docs/cli.md promises."""
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        status = program.main(["simulate", *arguments])
+        streams = capsys.readouterr()
+        return status, streams.out, streams.err
+
+    return run
+
+
+def test_the_json_has_the_promised_keys_and_is_repeatable(run: Any) -> None:
+    _, first, _ = run("--workload", "table2-h2b", "-o", "json")
+    status, out, err = run("--workload", "table2-h2b", "-o", "json")
+    assert (status, out) == (0, first)
+    result = json.loads(out)
+    jsonschema.validate(result, RESULT)
+    assert list(result) == list(RESULT["properties"])
+    assert err == f"{result['timeouts']} lookups timed out: their prompts were recomputed\n"
+
+
+def test_another_seed_is_another_draw(run: Any) -> None:
+    assert run("--workload", "table2-h3") != run("--workload", "table2-h3", "--seed", "1")
+
+
+def test_a_spec_extends_and_flags_change_it(run: Any, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("extends: table2-recompute\nworkload: {requests: 20}\n")
+    settings = ("--set", "engines.tokensPerSecond=1e9", "--set", "engines.count=2")
+    _, out, _ = run("--workload", str(spec), *settings, "-o", "json")
+    result = json.loads(out)
+    assert result["completed"] == 20
+    assert result["ttft"]["max"] < 1e-3
+
+
+def test_a_trace_that_was_written_gives_the_same_again(run: Any, tmp_path: Path) -> None:
+    trace, lines = tmp_path / "t.jsonl", tmp_path / "r.jsonl"
+    first = run(
+        *("--workload", "table2-recompute", "-o", "json"),
+        *("--trace-out", str(trace), "--requests-out", str(lines)),
+    )
+    again = run("--workload", "table2-recompute", "--trace", str(trace), "-o", "json")
+    ours, theirs = json.loads(first[1])["ttft"], json.loads(again[1])["ttft"]
+    assert ours == pytest.approx(theirs, abs=1e-4)
+    written = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert len(written) == len(parse(trace.read_text().splitlines())) == 450
+    assert max(line["ttft"] for line in written) == pytest.approx(ours["max"])
+
+
+def test_compare_shows_every_percentile_of_both(run: Any, tmp_path: Path) -> None:
+    other = tmp_path / "replay.json"
+    _, out, _ = run("--workload", "table2-recompute", "-o", "json")
+    replayed = json.loads(out)
+    replayed["ttft"]["p50"] *= 2
+    replayed["ttft"]["p99"] = None
+    other.write_text(json.dumps(replayed))
+    arguments = ("--workload", "table2-recompute", "--compare", str(other))
+    compared = json.loads(run(*arguments, "-o", "json")[1])["compare"]
+    assert list(compared) == [*PERCENTILES, "third 1", "third 2", "third 3"]
+    assert compared["p50"]["relative"] == pytest.approx(-0.5)
+    assert compared["p90"]["relative"] == pytest.approx(0)
+    assert compared["p99"]["relative"] is None
+    rows = {line.split()[0]: line.split()[1:] for line in run(*arguments)[1].splitlines()[-8:]}
+    assert rows["p50"][-1] == "-50.0%"
+    assert rows["p99"][-1] == "-"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "the scenario: engines: Field required"),
+        (("--workload", "h3"), "--workload h3: neither a file nor one of table2-recompute,"),
+        (("--workload", "table2-h3", "--set", "engines"), "--set engines: write KEY=VALUE"),
+        (("--workload", "table2-h3", "--set", "seed=1"), "table2-h3: seed: Extra inputs"),
+        (("--workload", "table2-h3", "--trace", "{}/bad"), "{}/bad: line 2: offset is missing"),
+        (("--workload", "table2-h3", "--trace", "{}/no"), "{}/no: No such file"),
+        (("--workload", "table2-h3", "--compare", "{}/bad"), "{}/bad: is no JSON"),
+        (("--workload", "table2-h3", "--trace-out", "{}/no/x"), "{}/no/x: No such file"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    run: Any, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "bad").write_text('{"offset": 0, "promptTokens": 1}\n{"promptTokens": 1}\n')
+    filled = [argument.replace("{}", str(tmp_path)) for argument in arguments]
+    status, out, err = run(*filled)
+    assert status == 2
+    assert err.startswith(f"kvserving: {message.replace('{}', str(tmp_path))}")
+    assert (out, err.count("\n")) == ("", 1)
