@@ -90,12 +90,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _commands() -> Sequence[ModuleType]:
     try:
-        from kvserving_operator.cli import diff, render, simulate, validate  # noqa: PLC0415 - may be missing
+        from kvserving_operator.cli import diff, render, replay, simulate, validate  # noqa: PLC0415 - may be missing
     except ModuleNotFoundError as error:
         raise UsageError(
             f"the package {error.name} is missing: install kvserving-operator[cli]"
         ) from error
-    return (render, validate, diff, simulate)
+    return (render, validate, diff, simulate, replay)
 
 
 if __name__ == "__main__":
