@@ -5,8 +5,8 @@ names: ``kvserving.tier_epoch`` (text), ``kvserving.revision`` and ``kvserving.d
 ``kvserving.instances_per_rank`` (1), ``kvserving.exchange_bytes`` (256 MiB), ``kvserving.threads``
 (connections per instance, 4), ``kvserving.ca_file`` (text, for valkeys://), ``kvserving.attention``
 (MLA, GQA or MHA: what the operator was told; empty for no check), ``kvserving.control_port`` (9096;
-0 for none), ``kvserving.mode`` (Auto, Async, Sync, Bypass: until the control contract says
-otherwise), ``kvserving.self_test`` (true). User and password come
+0 for none), ``kvserving.mode`` (Auto, Async, Sync, Bypass) and ``kvserving.min_tokens`` (0), both
+until the control contract says otherwise, ``kvserving.self_test`` (true). User and password come
 from LMCACHE_RESP_USERNAME and LMCACHE_RESP_PASSWORD.
 """
 
@@ -38,6 +38,7 @@ class Settings:
         attention: What the operator was told; empty for no check.
         control_port: Of the control contract, on loopback; 0 for none.
         mode: In force at the start.
+        min_tokens: Shorter hits are recomputed, from the start.
         self_test: Whether to test the whole path at the start.
         load_seconds: Most a load may take.
         lookup_seconds: Most a lookup may take, prefetch included.
@@ -54,6 +55,7 @@ class Settings:
     attention: str
     control_port: int
     mode: str
+    min_tokens: int
     self_test: bool
     load_seconds: float
     lookup_seconds: float
@@ -77,6 +79,7 @@ class Settings:
             attention=str(extra("attention", "")),
             control_port=int(extra("control_port", 9096)),
             mode=str(extra("mode", "Auto")),
+            min_tokens=int(extra("min_tokens", 0)),
             self_test=bool(extra("self_test", True)),
             load_seconds=float(config.blocking_timeout_secs),
             lookup_seconds=config.lookup_timeout_ms / 1000,

@@ -207,6 +207,8 @@ class Launch:
     """On the pods: what routers other than ours read there."""
     cache_file: Mapping[str, Any] | None
     """Content of the LMCache file, or None."""
+    store: Port | None
+    """Where, on loopback, the store in the engine is asked for its state; None: there is none."""
 
 
 class Engine(Protocol):

@@ -3,6 +3,7 @@
 Keys and their defaults: LMCache 0.5.6, ``lmcache/v1/config.py``. Environment wins over the file.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from kvserving_operator.engines import paths, ports
 from kvserving_operator.engines.base import CacheSettings, TierAccess, TierAuth
 
 _GIB: Final = 1 << 30
+_EXTRA: Final = {"save_chunk_meta": False}
 _AUTHORITY: Final = f"{paths.TIER_AUTHORITY}/{paths.AUTHORITY_FILE}"
 _SEED_DIGITS: Final = 8
 """Python's hash seed has 32 bits. vLLM's first hash, and with it LMCache's, is made from it."""
@@ -30,8 +32,9 @@ def cache_file(settings: CacheSettings) -> Mapping[str, Any]:
         "max_local_cpu_size": _gib(settings.local_bytes_per_rank),
         "pre_caching_hash_algorithm": "sha256_cbor",
         "save_unfull_chunk": False,
-        "extra_config": {"save_chunk_meta": False},
     }
+    if not knows_ranks(settings):
+        content["extra_config"] = dict(_EXTRA)
     if settings.local_bytes_first_rank != settings.local_bytes_per_rank:
         # LMCache heeds it for MLA alone, where its other ranks allocate nothing.
         first = _gib(settings.local_bytes_first_rank)
@@ -40,8 +43,7 @@ def cache_file(settings: CacheSettings) -> Mapping[str, Any]:
         content["remote_serde"] = "naive"
         if knows_ranks(settings):
             content["remote_url"] = _ranked_url(settings.remote)
-            content["extra_config"] |= _store_config(settings, settings.remote)
-    if settings.min_tokens is not None:
+    if settings.min_tokens is not None and not knows_ranks(settings):
         content["min_retrieve_tokens"] = settings.min_tokens
     if EngineFeature.ASYNC_LOADING in settings.features:
         content["enable_async_loading"] = True
@@ -60,19 +62,27 @@ def _ranked_url(remote: TierAccess) -> str:
     return f"{'valkeys' if remote.tls else 'resp'}://{remote.template}"
 
 
-def _store_config(settings: CacheSettings, remote: TierAccess) -> Mapping[str, Any]:
-    """What the store reads beside LMCache's own keys (kvserving_sharded_store/settings.py)."""
+def store_config(settings: CacheSettings) -> Mapping[str, Any]:
+    """LMCache's ``extra_config`` with what the store reads (kvserving_sharded_store/settings.py).
+
+    It is part of the pod and not of the file: an engine of an old revision that restarts in mid
+    rollout finds the new file, and would give its KV the keys of the new epoch.
+    """
     auto = settings.attention is Attention.AUTO
     content: dict[str, Any] = {
-        "kvserving.tier_epoch": remote.epoch,
+        **_EXTRA,
         "kvserving.revision": settings.revision,
         "kvserving.digest": settings.digest,
-        "kvserving.instances_per_rank": remote.slots,
         "kvserving.attention": "" if auto else settings.attention.value,
         "kvserving.mode": settings.loading.value,
+        "kvserving.min_tokens": settings.min_tokens or 0,
         "kvserving.control_port": ports.STORE_CONTROL.number,
     }
-    if remote.authority_secret:
+    if settings.remote is None:
+        return content
+    content["kvserving.tier_epoch"] = settings.remote.epoch
+    content["kvserving.instances_per_rank"] = settings.remote.slots
+    if settings.remote.authority_secret:
         content["kvserving.ca_file"] = _AUTHORITY
     return content
 
@@ -84,10 +94,13 @@ def _gib(count: int) -> float:
 
 def environment(settings: CacheSettings) -> tuple[EnvVar, ...]:
     """The environment of an engine with LMCache."""
-    fixed = (
+    fixed: tuple[EnvVar, ...] = (
         EnvVar(name="LMCACHE_CONFIG_FILE", value=f"{paths.LMCACHE}/{paths.LMCACHE_FILE}"),
         EnvVar(name="LMCACHE_TRACK_USAGE", value="false"),
     )
+    if knows_ranks(settings):
+        store = json.dumps(store_config(settings), sort_keys=True, separators=(",", ":"))
+        fixed = (*fixed, EnvVar(name="LMCACHE_EXTRA_CONFIG", value=store))
     if settings.remote is None:
         return fixed
     credentials = _credentials(settings.remote.auth) if settings.remote.auth else ()

@@ -91,6 +91,7 @@ class SGLang:
             health_path="/health",
             annotations={SMG_BOOTSTRAP_PORT: str(ports.BOOTSTRAP.number)} if producer else {},
             cache_file=None,
+            store=None,
         )
 
 

@@ -104,6 +104,9 @@ class VLLM:
             health_path="/health",
             annotations={SMG_CONNECTOR: "NixlConnector"} if wiring.transfers else {},
             cache_file=lmcache.cache_file(wiring.cache) if wiring.cache else None,
+            store=ports.STORE_CONTROL
+            if wiring.cache and lmcache.knows_ranks(wiring.cache)
+            else None,
         )
 
 

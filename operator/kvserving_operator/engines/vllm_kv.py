@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from kvserving_operator.api.v1alpha1 import (
     BufferDevice,
-    EngineFeature,
     LoadFailurePolicy,
     Nixl,
 )
+from kvserving_operator.engines import lmcache
 from kvserving_operator.engines.base import CacheSettings, Role, Wiring
 
 OWNED_NIXL_KEYS: Final = {
@@ -49,7 +49,7 @@ def transfer_config(role: Role, wiring: Wiring, nixl: Nixl) -> str | None:
 
 
 def _cache_connector(settings: CacheSettings) -> dict[str, Any]:
-    if not settings.features & {EngineFeature.SHARDED_STORE, EngineFeature.RANKED_REMOTE}:
+    if not lmcache.knows_ranks(settings):
         return {"kv_connector": "LMCacheConnectorV1"}
     return {"kv_connector": STORE_CONNECTOR, "kv_connector_module_path": STORE_MODULE}
 

@@ -9,9 +9,9 @@ from typing import Final
 from kvserving_operator.api.conditions import Reason
 from kvserving_operator.api.v1alpha1 import (
     AutomationMode,
+    EngineFeature,
     HotMode,
     KVServingSpec,
-    LoadingMode,
     MetricsSource,
     PeerRestart,
     RolloutStrategy,
@@ -29,9 +29,9 @@ def _automatic(mode: AutomationMode) -> bool:
 NOT_YET: Final[tuple[tuple[str, str, str, _Asked], ...]] = (
     (
         "spec.engine.features",
-        "engine images with extra features",
-        "leave it empty and use a stock image",
-        lambda spec: bool(spec.engine.features),
+        "the engine feature GraniKV",
+        "remove GraniKV from it",
+        lambda spec: EngineFeature.GRANIKV in spec.engine.features,
     ),
     (
         "spec.prefill.nodesPerReplica",
@@ -44,12 +44,6 @@ NOT_YET: Final[tuple[tuple[str, str, str, _Asked], ...]] = (
         "a replica on several nodes",
         "set it to 1",
         lambda spec: spec.decode.nodes_per_replica > 1,
-    ),
-    (
-        "spec.kvCache.remote.loading.mode",
-        "a pinned loading mode",
-        "set it to Auto",
-        lambda spec: spec.kv_cache.remote.loading.mode is not LoadingMode.AUTO,
     ),
     (
         "spec.kvCache.hot.mode",

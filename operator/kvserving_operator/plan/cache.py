@@ -55,7 +55,7 @@ def _first_rank_bytes(proposal: Proposal, topology: Topology) -> int:
     Without it the pod would ask for the whole budget and use one rank's part of it.
     """
     share = local_bytes_per_rank(proposal, topology)
-    return share if proposal.has(EngineFeature.SHARDED_STORE) else share * topology.world_size
+    return share if proposal.has(EngineFeature.RANKED_REMOTE) else share * topology.world_size
 
 
 def tier_epoch(proposal: Proposal, topology: Topology, engine: Engine) -> str:

@@ -120,6 +120,8 @@ def _agent(plan: Plan, role: RolePlan) -> dict[str, Any]:
         "KVSERVING_AGENT_TOKEN_FILE": f"{paths.AUTH}/{AGENT_TOKEN_KEY}",
         "KVSERVING_AGENT_PORT": str(ports.AGENT.number),
     }
+    if role.launch.store is not None:
+        fixed["KVSERVING_AGENT_STORE_URL"] = f"http://127.0.0.1:{role.launch.store.number}"
     uid = {"fieldRef": {"fieldPath": "metadata.uid"}}
     return {
         "name": AGENT_CONTAINER,

@@ -10,6 +10,7 @@ ON_CPU = {
     "prefill": {"accelerator": {"resourceName": ""}},
 }
 RANKED = {"engine.features": ["RankedRemote"]}
+STORE = {"engine.features": ["ShardedStore", "RankedRemote", "AsyncLoading", "LoadOrRecompute"]}
 PCP = {"model.attention": "MLA", "prefill.parallelism.prefillContext": 8}
 APPLY = {"mode": "Apply", "decode": {"maxReplicas": 4}}
 TIERED = MANAGED | RANKED | {"model.attention": "GQA"}
@@ -20,7 +21,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "prefill of defaults": {"prefill": {}},
     "PCP implies MLA": {"prefill.parallelism.prefillContext": 8},
     "PCP with a tier, attention implied": MANAGED
-    | RANKED
+    | STORE
     | {"prefill.parallelism.prefillContext": 8},
     "PCP on vLLM 0.31": PCP | {"engine.version": "0.31.0"},
     "PCP on vLLM 1.0": PCP | {"engine.version": "1.0.0rc1"},
@@ -31,7 +32,16 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     | {"model.attention": "MHA", "decode.accelerator.resourceName": ""},
     "GQA tier with RankedRemote": TIERED | {"decode.parallelism.tensor": 4},
     "smallest instance": TIERED | {"kvCache.remote.memoryPerInstance": "64Mi"},
-    "external tier": RANKED
+    "every mode of loading": MANAGED
+    | STORE
+    | {"model.attention": "MLA", "kvCache.remote.loading": {"mode": "Bypass", "minTokens": 9}},
+    "Sync, stock": MANAGED | {"model.attention": "MLA", "kvCache.remote.loading.mode": "Sync"},
+    "MLA split over pipeline, features without a tier": STORE | {"decode.parallelism.pipeline": 2},
+    "decode spread as it likes beside a prefill with the store": MANAGED
+    | STORE
+    | PCP
+    | {"decode.parallelism": {"data": 8, "pipeline": 2}},
+    "external tier": STORE
     | {
         "model.attention": "MLA",
         "kvCache.remote": {

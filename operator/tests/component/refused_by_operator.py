@@ -245,18 +245,13 @@ SGLANG_ENGINE: dict[str, tuple[dict[str, Any], str, str]] = {
 
 # what is in the API and not built yet; a line goes with the issue that builds it
 NOT_YET: dict[str, tuple[dict[str, Any], str, str]] = {
-    "features": ({"engine.features": ["LoadOrRecompute"]}, "spec.engine.features", "stock image"),
+    "GraniKV": ({"engine.features": ["GraniKV"]}, "spec.engine.features", "remove GraniKV"),
     "prefill on nodes": (
         {"prefill.nodesPerReplica": 2},
         "spec.prefill.nodesPerReplica",
         "set it to 1",
     ),
     "decode on nodes": ({"decode.nodesPerReplica": 2}, "spec.decode.nodesPerReplica", "to 1"),
-    "a pinned mode": (
-        _CPU_TIER | {"kvCache.remote.loading.mode": "Sync"},
-        "spec.kvCache.remote.loading.mode",
-        "set it to Auto",
-    ),
     "HOT": (
         {"kvCache.hot.mode": "Fixed", "engine.features": ["GraniKV"]},
         "spec.kvCache.hot.mode",

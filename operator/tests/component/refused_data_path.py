@@ -34,15 +34,50 @@ DATA_PATH: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.decode.parallelism.prefillContext",
         "move it to spec.prefill",
     ),
-    "ShardedStore with pipeline": (
-        {"engine.features": ["ShardedStore"], "prefill.parallelism.pipeline": 2},
+    "the store with pipeline": (
+        TIERED | {"prefill.parallelism.pipeline": 2},
         "spec.prefill.parallelism",
-        "remove the feature",
+        "remove the store's features",
     ),
-    "ShardedStore with DCP": (
-        {"engine.features": ["ShardedStore"], "prefill.parallelism": {"decodeContext": 2}},
+    "the store with DCP": (
+        TIERED | {"prefill.parallelism": {"tensor": 2, "decodeContext": 2}},
         "spec.prefill.parallelism",
         "set them to 1",
+    ),
+    "the store with data, no prefill": (
+        TIERED | {"decode.parallelism.data": 2},
+        "spec.decode.parallelism",
+        "more replicas instead of data",
+    ),
+    "ShardedStore alone": (
+        {"engine.features": ["ShardedStore"]},
+        "spec.engine.features",
+        "add RankedRemote",
+    ),
+    "AsyncLoading of a stock image": (
+        MANAGED | {"model.attention": "MLA", "engine.features": ["AsyncLoading"]},
+        "spec.engine.features",
+        "add RankedRemote",
+    ),
+    "RankedRemote alone for MLA": (
+        MANAGED | {"model.attention": "MLA", "engine.features": ["RankedRemote"]},
+        "spec.engine.features",
+        "add ShardedStore",
+    ),
+    "RankedRemote alone for PCP": (
+        MANAGED | {"prefill.parallelism.prefillContext": 2, "engine.features": ["RankedRemote"]},
+        "spec.engine.features",
+        "add ShardedStore",
+    ),
+    "Bypass, stock": (
+        MANAGED | {"model.attention": "MLA", "kvCache.remote.loading.mode": "Bypass"},
+        "spec.kvCache.remote.loading.mode",
+        "set type to None",
+    ),
+    "the store's features with SGLang": (
+        SGLANG | {"engine.features": ["GraniKV", "RankedRemote"]},
+        "spec.engine.features",
+        "remove the others",
     ),
     "remote without attention": (MANAGED, "spec.model.attention", "set it to MLA, GQA or MHA"),
     "remote with Hybrid": (MANAGED | {"model.attention": "Hybrid"}, "spec.kvCache", "to None"),

@@ -13,8 +13,8 @@ from tests.component.admission_rows import (
     LEGAL_UPDATES,
     MANAGED,
     PCP,
-    RANKED,
     SGLANG,
+    STORE,
 )
 from tests.component.apiserver import ROOT, Object, Server, kvserving_in, objects
 from tests.component.refused_data_path import DATA_PATH
@@ -22,7 +22,7 @@ from tests.component.refused_operation import OPERATION
 from tests.unit.api.builders import ABSENT, make, put
 
 REFUSED = DATA_PATH | OPERATION
-BEFORE = PCP | RANKED | MANAGED | {"kvCache.local.sizePerReplica": "1Gi"}
+BEFORE = PCP | STORE | MANAGED | {"kvCache.local.sizePerReplica": "1Gi"}
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
 

@@ -89,7 +89,7 @@ def test_under_a_refusal_the_last_good_spec_is_repaired(served: Served, kind: st
 
 def test_features_to_come_are_not_available_yet(served: Served) -> None:
     cluster = served.cluster
-    cluster.create(example("soon", engine__features=["ShardedStore"]))
+    cluster.create(example("soon", engine__features=["GraniKV"]))
     cluster.wait_condition("soon", "SpecValid", "False", "NotAvailableYet")
     assert cluster.children("soon") == {}
 

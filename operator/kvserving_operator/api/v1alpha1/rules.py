@@ -77,16 +77,28 @@ _CONTEXT_PARALLEL: Final = (
         message="spec.decode.parallelism.decodeContext must be 1 when the prefill role has "
         "prefillContext above 1: set the one or the other to 1",
     ),
-    CELRule(
-        rule=f"!{_feature('ShardedStore')} || !has(self.prefill) || "
-        "(self.prefill.parallelism.pipeline == 1 && self.prefill.parallelism.decodeContext == 1)",
-        field=".prefill.parallelism",
-        message="spec.prefill.parallelism: pipeline and decodeContext must be 1 with the engine "
-        "feature ShardedStore: set them to 1, or remove the feature from spec.engine.features",
+    *(
+        CELRule(
+            rule=f"!{_TIERS} || !{_feature('RankedRemote')} || {elsewhere} || "
+            f"(self.{role}.parallelism.pipeline == 1 && self.{role}.parallelism.data == 1 && "
+            f"self.{role}.parallelism.decodeContext == 1)",
+            field=f".{role}.parallelism",
+            message=f"spec.{role}.parallelism: pipeline, data and decodeContext must be 1 where "
+            "the engines carry cache tiers with the engine feature RankedRemote: set them to 1 "
+            "(more replicas instead of data), or remove the store's features from "
+            "spec.engine.features",
+        )
+        for role, elsewhere in (("prefill", "!has(self.prefill)"), ("decode", "has(self.prefill)"))
     ),
 )
 
 _SGLANG: Final = (
+    CELRule(
+        rule="self.engine.type != 'SGLang' || self.engine.features.all(f, f == 'GraniKV')",
+        field=".engine.features",
+        message="spec.engine.features: of all features spec.engine.type SGLang can have GraniKV "
+        "only, because it has no cache tiers here: remove the others",
+    ),
     CELRule(
         rule=f"self.engine.type != 'SGLang' || !{_TIERS}",
         field=".kvCache",
@@ -118,6 +130,20 @@ _SGLANG: Final = (
 
 _FEATURES: Final = (
     CELRule(
+        rule=f"{_feature('RankedRemote')} || !self.engine.features.exists(f, f in "
+        "['ShardedStore', 'AsyncLoading', 'LoadOrRecompute'])",
+        field=".engine.features",
+        message="spec.engine.features: ShardedStore, AsyncLoading and LoadOrRecompute are parts of "
+        "a store whose ranks have instances of their own: add RankedRemote, or remove them",
+    ),
+    CELRule(
+        rule=f"!{_TIERS} || !{_feature('RankedRemote')} || {_feature('ShardedStore')} || "
+        f"(!{_PCP} && self.model.attention != 'MLA')",
+        field=".engine.features",
+        message="spec.engine.features: RankedRemote needs ShardedStore for attention MLA, whose "
+        "ranks all hold the same KV: add ShardedStore, or remove RankedRemote",
+    ),
+    CELRule(
         rule=f"self.kvCache.hot.mode == 'Off' || {_feature('GraniKV')}",
         field=".kvCache.hot.mode",
         message="spec.kvCache.hot.mode needs the engine feature GraniKV: use an image that has it "
@@ -128,6 +154,12 @@ _FEATURES: Final = (
         field=".kvCache.remote.loading.mode",
         message="spec.kvCache.remote.loading.mode Async needs the engine feature AsyncLoading: use "
         "an image that has it and add it to spec.engine.features, or set the mode to Auto",
+    ),
+    CELRule(
+        rule=f"self.kvCache.remote.loading.mode != 'Bypass' || {_feature('LoadOrRecompute')}",
+        field=".kvCache.remote.loading.mode",
+        message="spec.kvCache.remote.loading.mode Bypass needs the engine feature LoadOrRecompute: "
+        "use an image that has it and add it to spec.engine.features, or set type to None",
     ),
     CELRule(
         rule=f"self.kvCache.remote.instancesPerRank == 1 || {_feature('RankedRemote')}",

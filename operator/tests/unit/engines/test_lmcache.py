@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import yaml
@@ -60,11 +61,21 @@ def test_the_file_survives_yaml():
 
 
 def test_features_and_thresholds_are_written_when_they_are_there():
-    features = frozenset({EngineFeature.ASYNC_LOADING, EngineFeature.SHARDED_STORE})
-    content = lmcache.cache_file(replace(SETTINGS, features=features, min_tokens=2048))
+    content = lmcache.cache_file(replace(SETTINGS, features=STORE, min_tokens=2048))
     assert content["enable_async_loading"] is True
     assert content["lookup_server_worker_ids"] == list(range(8))
-    assert content["min_retrieve_tokens"] == 2048
+    assert lmcache.store_config(replace(SETTINGS, min_tokens=2048))["kvserving.min_tokens"] == 2048
+    assert "min_retrieve_tokens" not in content
+    stock = lmcache.cache_file(replace(SETTINGS, min_tokens=2048))
+    assert stock["min_retrieve_tokens"] == 2048
+
+
+def test_a_store_without_a_remote_tier_is_told_what_it_needs():
+    settings = replace(SETTINGS, features=STORE, remote=None)
+    assert "remote_url" not in lmcache.cache_file(settings)
+    told = json.loads(str(environment(settings)["LMCACHE_EXTRA_CONFIG"]))
+    assert told["kvserving.attention"] == "MLA"
+    assert "kvserving.tier_epoch" not in told
 
 
 def test_no_password_and_no_address_stand_in_the_file():
@@ -88,6 +99,7 @@ def test_the_client_does_not_log_its_address():
 
 
 RANKED = frozenset({EngineFeature.RANKED_REMOTE})
+STORE = frozenset(set(EngineFeature) - {EngineFeature.GRANIKV})
 
 
 def environment(settings: CacheSettings) -> dict[str, object]:
@@ -105,7 +117,9 @@ def test_a_client_that_knows_ranks_gets_the_template_and_no_password():
     settings = replace(SETTINGS, features=RANKED)
     content = lmcache.cache_file(settings)
     assert content["remote_url"] == "resp://x-valkey-{ordinal}.x-valkey.ns.svc:6379"
-    assert content["extra_config"] == {
+    # In the pod, so that an old engine that restarts does not store under the new epoch.
+    assert "extra_config" not in content
+    assert json.loads(str(environment(settings)["LMCACHE_EXTRA_CONFIG"])) == {
         "save_chunk_meta": False,
         "kvserving.tier_epoch": "00000abc12345678",
         "kvserving.revision": "v1",
@@ -113,6 +127,7 @@ def test_a_client_that_knows_ranks_gets_the_template_and_no_password():
         "kvserving.instances_per_rank": 2,
         "kvserving.attention": "MLA",
         "kvserving.mode": "Auto",
+        "kvserving.min_tokens": 0,
         "kvserving.control_port": 9096,
     }
     found = environment(settings)
@@ -126,9 +141,9 @@ def test_tls_changes_the_scheme_and_names_the_authority():
     url = str(environment(stock)["LMCACHE_REMOTE_URL"])
     assert url.startswith("rediss://")
     assert url.endswith(f"/7?ssl_ca_certs={authority}")
-    content = lmcache.cache_file(replace(stock, features=RANKED))
-    assert content["remote_url"].startswith("valkeys://")
-    assert content["extra_config"]["kvserving.ca_file"] == authority
+    ranked = replace(stock, features=RANKED)
+    assert lmcache.cache_file(ranked)["remote_url"].startswith("valkeys://")
+    assert lmcache.store_config(ranked)["kvserving.ca_file"] == authority
 
 
 def test_without_databases_the_epoch_is_the_seed_of_every_hash():

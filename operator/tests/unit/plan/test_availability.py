@@ -7,12 +7,12 @@ from kvserving_operator.plan import Refusal, build
 from kvserving_operator.plan.availability import NOT_YET, UNRENDERED
 from tests.unit.stack import CPU, DEFAULTS, SPLIT, TIER, kvserving, planned, refused
 
+STORE = ["ShardedStore", "RankedRemote", "AsyncLoading", "LoadOrRecompute"]
+
 ASKED = [
     ({"engine.features": ["GraniKV"]}, "spec.engine.features"),
     ({**SPLIT, "prefill.nodesPerReplica": 2}, "spec.prefill.nodesPerReplica"),
     ({"decode.nodesPerReplica": 2}, "spec.decode.nodesPerReplica"),
-    ({**TIER, "kvCache.remote.loading": {"mode": "Sync"}}, "spec.kvCache.remote.loading.mode"),
-    ({**TIER, "kvCache.remote.loading": {"mode": "Bypass"}}, "spec.kvCache.remote.loading.mode"),
     ({"kvCache.hot": {"mode": "Fixed"}}, "spec.kvCache.hot.mode"),
     ({"transfer.peerRestart": "RestartDecode"}, "spec.transfer.peerRestart"),
     ({"rollout.strategy": "BlueGreen"}, "spec.rollout.strategy"),
@@ -41,6 +41,8 @@ def test_every_line_of_the_table_is_tried_here():
     "changes",
     [
         {"engine.features": []},
+        {**TIER, "engine.features": STORE},
+        {**TIER, "engine.features": STORE, "kvCache.remote.loading": {"mode": "Bypass"}},
         {"tuning": {"mode": "Off"}, "autoscaling": {"mode": "Off", "gpuBudget": 8}},
         {"kvCache.hot": {"mode": "Off", "percent": 30}},
         {**TIER, "kvCache.remote.loading": {"mode": "Auto", "minTokens": 512}},

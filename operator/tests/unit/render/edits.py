@@ -49,6 +49,15 @@ def _children(*labels: str) -> frozenset[str]:
 PREFILL, DECODE = "StatefulSet/x-prefill", "StatefulSet/x-decode"
 ENGINES = _children(PREFILL, DECODE)
 NOTHING = _children()
+SPREAD = _children("ConfigMap/x-lmcache", "StatefulSet/x-prefill", "StatefulSet/x-valkey")
+"""The ranks of the store, each with an instance of its own."""
+STOCK = _children(
+    "ConfigMap/x-lmcache",
+    "PodDisruptionBudget/x-valkey",
+    "StatefulSet/x-prefill",
+    "StatefulSet/x-valkey",
+)
+"""What a stock image in the place of one with the store changes: one instance for all ranks."""
 
 EDITS: dict[str, Edit] = {
     "suspend": Edit({"suspend": True}, NOTHING),
@@ -78,7 +87,7 @@ EDITS: dict[str, Edit] = {
     "engine.type": Edit({"engine.type": "SGLang"}, refused="spec.kvCache"),
     "engine.image": Edit({"engine.image": "example.org/engine:2"}, ENGINES),
     "engine.version": Edit({"engine.version": "0.33.0"}, _children(PREFILL)),
-    "engine.features": Edit({"engine.features": ["ShardedStore"]}, refused="spec.engine.features"),
+    "engine.features": Edit({"engine.features": []}, STOCK),
     "engine.extraArgs": Edit({"engine.extraArgs": ["--seed=1"]}, ENGINES),
     "engine.env": Edit({"engine.env": [{"name": "A", "value": "b"}]}, ENGINES),
     "engine.podTemplate": Edit(
@@ -99,18 +108,19 @@ EDITS: dict[str, Edit] = {
     ),
     "prefill.parallelism.prefillContext": Edit(
         {"prefill.parallelism.prefillContext": 2},
-        _children("ConfigMap/x-lmcache", "StatefulSet/x-prefill"),
+        SPREAD,
     ),
-    "prefill.parallelism.tensor": Edit(
-        {"prefill.parallelism.tensor": 2}, _children("ConfigMap/x-lmcache", "StatefulSet/x-prefill")
-    ),
+    "prefill.parallelism.tensor": Edit({"prefill.parallelism.tensor": 2}, SPREAD),
+    # These two not beside the store: with a stock image in its place.
     "prefill.parallelism.pipeline": Edit(
-        {"prefill.parallelism.pipeline": 2},
-        _children("ConfigMap/x-lmcache", "StatefulSet/x-prefill"),
+        {"prefill.parallelism.pipeline": 2, "engine.features": []}, STOCK
     ),
     "prefill.parallelism.data": Edit(
-        {"prefill.parallelism": {"prefillContext": 1, "tensor": 4, "data": 4}},
-        _children("ConfigMap/x-lmcache", "NetworkPolicy/x-prefill", "StatefulSet/x-prefill"),
+        {
+            "prefill.parallelism": {"prefillContext": 1, "tensor": 4, "data": 4},
+            "engine.features": [],
+        },
+        STOCK | _children("NetworkPolicy/x-prefill"),
     ),
     "prefill.parallelism.decodeContext": Edit(
         {"prefill.parallelism.decodeContext": 2}, refused="spec.prefill.parallelism.decodeContext"
@@ -126,7 +136,7 @@ EDITS: dict[str, Edit] = {
         {"prefill.resources": {"requests": {"cpu": "1"}}}, _children(PREFILL)
     ),
     "prefill.accelerator.resourceName": Edit(
-        {"prefill.accelerator.resourceName": "example.org/gpu"}, refused="spec.kvCache"
+        {"prefill.accelerator.resourceName": "example.org/gpu"}, _children(PREFILL)
     ),
     "prefill.rdma.resources": Edit(
         {"prefill.rdma.resources": {"rdma/ib": 1}},
@@ -192,6 +202,7 @@ EDITS: dict[str, Edit] = {
         {"kvCache.remote": {"type": "None"}},
         _children(
             "ConfigMap/x-lmcache",
+            "PodDisruptionBudget/x-valkey",
             "ConfigMap/x-valkey",
             "NetworkPolicy/x-valkey",
             "Service/x-valkey",
@@ -200,11 +211,11 @@ EDITS: dict[str, Edit] = {
         ),
     ),
     "kvCache.remote.instancesPerRank": Edit(
-        {"kvCache.remote.instancesPerRank": 2, "engine.features": ["RankedRemote"]},
-        refused="spec.engine.features",
+        {"kvCache.remote.instancesPerRank": 2},
+        _children("StatefulSet/x-prefill", "StatefulSet/x-valkey"),
     ),
     "kvCache.remote.memoryPerInstance": Edit(
-        {"kvCache.remote.memoryPerInstance": "128Mi"},
+        {"kvCache.remote.memoryPerInstance": "256Mi"},
         _children("ConfigMap/x-valkey", "StatefulSet/x-valkey"),
     ),
     "kvCache.remote.image": Edit(
@@ -219,12 +230,18 @@ EDITS: dict[str, Edit] = {
     ),
     "kvCache.remote.tls.mode": Edit(
         {"kvCache.remote.tls": {"mode": "Secret", "secretRef": {"name": "s"}}},
-        _children("ConfigMap/x-valkey", "StatefulSet/x-prefill", "StatefulSet/x-valkey"),
+        _children(
+            "ConfigMap/x-lmcache",
+            "ConfigMap/x-valkey",
+            "StatefulSet/x-prefill",
+            "StatefulSet/x-valkey",
+        ),
     ),
     "kvCache.remote.tls.issuerRef.name": Edit(
         {"kvCache.remote.tls": {"mode": "CertManager", "issuerRef": {"name": "i"}}},
         _children(
             "Certificate/x-valkey-tls",
+            "ConfigMap/x-lmcache",
             "ConfigMap/x-valkey",
             "StatefulSet/x-prefill",
             "StatefulSet/x-valkey",
@@ -239,6 +256,7 @@ EDITS: dict[str, Edit] = {
         },
         _children(
             "Certificate/x-valkey-tls",
+            "ConfigMap/x-lmcache",
             "ConfigMap/x-valkey",
             "StatefulSet/x-prefill",
             "StatefulSet/x-valkey",
@@ -253,6 +271,7 @@ EDITS: dict[str, Edit] = {
         },
         _children(
             "Certificate/x-valkey-tls",
+            "ConfigMap/x-lmcache",
             "ConfigMap/x-valkey",
             "StatefulSet/x-prefill",
             "StatefulSet/x-valkey",
@@ -260,7 +279,12 @@ EDITS: dict[str, Edit] = {
     ),
     "kvCache.remote.tls.secretRef.name": Edit(
         {"kvCache.remote.tls": {"mode": "Secret", "secretRef": {"name": "s2"}}},
-        _children("ConfigMap/x-valkey", "StatefulSet/x-prefill", "StatefulSet/x-valkey"),
+        _children(
+            "ConfigMap/x-lmcache",
+            "ConfigMap/x-valkey",
+            "StatefulSet/x-prefill",
+            "StatefulSet/x-valkey",
+        ),
     ),
     "kvCache.remote.persistence.volumeClaim.size": Edit(
         {"kvCache.remote.persistence": {"volumeClaim": {"size": "1Gi"}}},
@@ -282,6 +306,8 @@ EDITS: dict[str, Edit] = {
             }
         },
         _children(
+            "ConfigMap/x-lmcache",
+            "PodDisruptionBudget/x-valkey",
             "ConfigMap/x-valkey",
             "NetworkPolicy/x-valkey",
             "Service/x-valkey",
@@ -300,6 +326,8 @@ EDITS: dict[str, Edit] = {
             }
         },
         _children(
+            "ConfigMap/x-lmcache",
+            "PodDisruptionBudget/x-valkey",
             "ConfigMap/x-valkey",
             "NetworkPolicy/x-valkey",
             "Service/x-valkey",
@@ -318,6 +346,8 @@ EDITS: dict[str, Edit] = {
             }
         },
         _children(
+            "ConfigMap/x-lmcache",
+            "PodDisruptionBudget/x-valkey",
             "ConfigMap/x-valkey",
             "NetworkPolicy/x-valkey",
             "Service/x-valkey",
@@ -326,11 +356,12 @@ EDITS: dict[str, Edit] = {
         ),
     ),
     "kvCache.remote.loading.mode": Edit(
-        {"kvCache.remote.loading.mode": "Sync"}, refused="spec.kvCache.remote.loading.mode"
+        {"kvCache.remote.loading.mode": "Sync"},
+        _children(PREFILL),
     ),
     "kvCache.remote.loading.minTokens": Edit(
         {"kvCache.remote.loading.minTokens": 512},
-        _children("ConfigMap/x-lmcache", "StatefulSet/x-prefill"),
+        _children(PREFILL),
     ),
     "kvCache.hot.mode": Edit(
         {"kvCache.hot.mode": "Fixed", "engine.features": ["GraniKV"]},

@@ -23,10 +23,7 @@ EXAMPLES = sorted((Path(__file__).parents[4] / "examples").glob("*.yaml"))
 
 
 NOT_AVAILABLE_YET = {
-    "glm-pcp8": {"spec.engine.features", "spec.autoscaling.mode", "spec.tuning.mode"},
-    "qwen-tp4-gqa": {"spec.engine.features"},
-    "two-instances-per-rank": {"spec.engine.features", "spec.kvCache.remote.loading.mode"},
-    "external-tier-ranked": {"spec.engine.features"},
+    "glm-pcp8": {"spec.autoscaling.mode", "spec.tuning.mode"},
     "hot-on": {"spec.engine.features", "spec.kvCache.hot.mode"},
 }
 """Cases that are rendered though they are refused, with the fields that are the reason."""
