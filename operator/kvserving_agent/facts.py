@@ -8,7 +8,12 @@ The answer is one JSON object of about 2 KB; the operator reads it, nobody else 
   says); `version` and `model` (first served name) or null; `startId` (changes with each start of
   the engine process, see identity.py; null while it does not listen) and `startIdSource`;
   `healthAgeSeconds`.
-- `capabilities`: names of what the engine can do beyond a stock one; a stock one has none.
+- `capabilities`: names of what the engine can do beyond a stock one, as the store in it says; a
+  stock one has none.
+- `store`: null for an engine that is not told to carry one. Else `startId` (of the store: it names
+  what settings are sent to), `closed` (why nothing is loaded and nothing stored; null while open),
+  `settings` in force `since` (Unix seconds), `counters`, the `ageSeconds` of all that, and
+  `lastError` (a Fault) or null after a good answer. Without an answer all but lastError are null.
 - `scrape`: `ageSeconds` of the numbers, `errors` since the agent started, `lastError` (a Fault) or
   null after a good one.
 - `numbers`: each is `{"value", "ageSeconds"}`. Missing is not zero: a number that the page lacks,
@@ -121,6 +126,19 @@ class Sample:
     values: Mapping[str, float | None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class StoreState:
+    """What the store in the engine said of itself at a time (monotonic seconds)."""
+
+    at: float
+    start: str
+    capabilities: tuple[str, ...]
+    closed: str | None
+    settings: Mapping[str, object]
+    since: float | None
+    counters: Mapping[str, float]
+
+
 @dataclass(frozen=True)
 class Answer:
     """What the engine answered to a question that was sent at a time (monotonic seconds)."""
@@ -139,6 +157,8 @@ class Snapshot:
     model: str | None = None
     version: str | None = None
     sample: Sample | None = None
+    store: StoreState | None = None
+    store_error: Fault | None = None
     scrape_errors: int = 0
     last_error: Fault | None = None
     stopping: bool = False
@@ -191,8 +211,9 @@ def render(
     pod_uid: str,
     stale_after: float,
     table: Mapping[str, Number],
+    stores: bool = False,
 ) -> dict[str, object]:
-    """The answer of `GET /v1/facts`."""
+    """The answer of `GET /v1/facts`; `stores`: the engine is told to carry a store."""
     start, sample = known.start, known.sample
     return {
         "schema": SCHEMA,
@@ -208,13 +229,27 @@ def render(
             "startIdSource": start.source.value if start else None,
             "healthAgeSeconds": _age(known.health.at if known.health else None, now),
         },
-        "capabilities": [],
+        "capabilities": list(known.store.capabilities) if known.store else [],
+        "store": _store(known, now) if stores else None,
         "scrape": {
             "ageSeconds": _age(sample.at if sample else None, now),
             "errors": known.scrape_errors,
             "lastError": known.last_error,
         },
         "numbers": {name: _dated(sample, name, now) for name in table},
+    }
+
+
+def _store(known: Snapshot, now: float) -> dict[str, object]:
+    state = known.store
+    return {
+        "startId": state.start if state else None,
+        "closed": state.closed if state else None,
+        "settings": state.settings if state else None,
+        "since": state.since if state else None,
+        "counters": state.counters if state else None,
+        "ageSeconds": _age(state.at if state else None, now),
+        "lastError": known.store_error,
     }
 
 

@@ -18,9 +18,11 @@ from functools import partial
 from aiohttp import web
 
 from kvserving_agent import facts, identity
-from kvserving_agent.engine import Engine, new_session
+from kvserving_agent.engine import Engine
+from kvserving_agent.local import new_session
 from kvserving_agent.server import Api
 from kvserving_agent.settings import EngineType, Settings
+from kvserving_agent.store import Store
 from kvserving_agent.token import TokenFile
 from kvserving_agent.watch import Watcher
 
@@ -51,6 +53,7 @@ async def serve(settings: Settings) -> int:
                 wanted,
                 version_path=VERSION_PATHS[settings.engine_type],
             ),
+            store=Store.at(session, settings.store_url) if settings.store_url else None,
             table=table,
             listener=partial(identity.from_listener, settings.engine_port),
             probe_period=settings.probe_period,
@@ -72,8 +75,9 @@ async def _watch(watcher: Watcher, signals: asyncio.Queue[int], stop_timeout: fl
     """Run the loops until a signal comes and the engine is gone, or until one of them dies."""
     probing = asyncio.create_task(watcher.probe_forever())
     scraping = asyncio.create_task(watcher.scrape_forever())
+    following = asyncio.create_task(watcher.follow_store_forever())
     told = asyncio.create_task(signals.get())
-    tasks = {probing, scraping, told}
+    tasks = {probing, scraping, following, told}
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if told not in done:

@@ -78,6 +78,7 @@ class Api:
             pod_uid=settings.pod_uid,
             stale_after=watcher.stale_after,
             table=facts.NUMBERS[settings.engine_type],
+            stores=bool(settings.store_url),
         )
         text = json.dumps(answer, separators=(",", ":"), allow_nan=False)
         return web.Response(text=text, content_type="application/json")

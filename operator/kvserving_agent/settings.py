@@ -1,8 +1,8 @@
 """Frozen settings of `kvserving-agent serve`, read once from the environment.
 
-The operator writes the first six variables into the pod (the contract with `render`); the others
-exist for tests and for odd machines, and their defaults are what the operator counts on. No other
-module reads the environment.
+The operator writes the first six variables into the pod (the contract with `render`), and
+`STORE_URL` where the engine carries a store; the others exist for tests and for odd machines, and
+their defaults are what the operator counts on. No other module reads the environment.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class Settings:
     token_file: Path
     port: int
     pod_uid: str
+    # Where the store in the engine is asked for its state; empty: it carries none.
+    store_url: str
     # Empty: every address of the pod, both IP families.
     host: str
     # How often the engine's /metrics is read.
@@ -85,11 +87,12 @@ def from_env(env: Mapping[str, str]) -> Settings:
     """The settings in an environment; SettingsError names the first variable that is wrong."""
     return Settings(
         role=_choice(env, "ROLE", Role),
-        engine_url=_engine_url(_required(env, "ENGINE_URL")),
+        engine_url=_url("ENGINE_URL", _required(env, "ENGINE_URL")),
         engine_type=_choice(env, "ENGINE_TYPE", EngineType),
         token_file=Path(_required(env, "TOKEN_FILE")),
         port=_port(_required(env, "PORT")),
         pod_uid=_required(env, "POD_UID"),
+        store_url=_url("STORE_URL", stores) if (stores := env.get(PREFIX + "STORE_URL")) else "",
         host=env.get(PREFIX + "HOST", ""),
         scrape_period=_seconds(env, "SCRAPE_PERIOD", "10s"),
         probe_period=_seconds(env, "PROBE_PERIOD", "2s"),
@@ -114,14 +117,14 @@ def _choice(env: Mapping[str, str], name: str, values: type[E]) -> E:
         raise SettingsError(f"{PREFIX}{name} is {value!r}, legal are: {legal}") from None
 
 
-def _engine_url(url: str) -> str:
+def _url(name: str, url: str) -> str:
     parts = urlsplit(url)
     try:
         usable = parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
     if not usable or parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise SettingsError(f"{PREFIX}ENGINE_URL is {url!r}, must be like http://127.0.0.1:8000")
+        raise SettingsError(f"{PREFIX}{name} is {url!r}, must be like http://127.0.0.1:8000")
     return url.rstrip("/")
 
 

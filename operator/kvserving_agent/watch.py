@@ -1,9 +1,10 @@
-"""The two loops that watch the engine, and what they know of its present life.
+"""The loops that watch the engine, and what they know of its present life.
 
 The probe loop asks /health (and now and then /v1/models, once /version) every 2 s and decides
-readiness; the scrape loop reads /metrics every 10 s. They share one Snapshot, which is replaced and
-never changed. Whatever belongs to a life of the engine is dropped when that life ends: the start id
-is looked at before each probe, and before and after each scrape.
+readiness; the scrape loop reads /metrics every 10 s, and where the engine carries a store, a third
+loop asks that for its state as often, or every 2 s until its tier is open. They share one Snapshot,
+which is replaced and never changed. Whatever belongs to a life of the engine is dropped when that
+life ends: the start id is looked at before each probe, and before and after each scrape.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kvserving_agent import facts, identity
-from kvserving_agent.engine import Engine, EngineError, Page
+from kvserving_agent.engine import Engine, Page
 from kvserving_agent.facts import Answer, Fault, Number, Sample, Snapshot
 from kvserving_agent.identity import StartId
+from kvserving_agent.local import LocalError
+from kvserving_agent.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -45,9 +48,11 @@ class Watcher:
         probe_period: float,
         scrape_period: float,
         stale_after: float,
+        store: Store | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
+        self._store = store
         self._table = table
         self._listener = listener
         self._probe_period = probe_period
@@ -74,6 +79,28 @@ class Watcher:
             await self.scrape()
             await asyncio.sleep(max(0.0, due - self.clock()))
 
+    async def follow_store_forever(self) -> None:
+        """The store's loop, while there is an engine; without a store it has nothing to do."""
+        while self._store is not None:
+            await self._present.wait()
+            await self.ask_store(self._store)
+            state = self.known.store
+            is_open = state is not None and state.closed is None
+            await asyncio.sleep(self._scrape_period if is_open else self._probe_period)
+        await asyncio.Event().wait()
+
+    async def ask_store(self, store: Store) -> None:
+        """Ask the store for its state once; an answer of a life that has ended is dropped."""
+        before, asked = self.known.start, self.clock()
+        try:
+            state = await store.state(asked)
+        except LocalError as error:
+            self._count("store", error)
+            self.known = replace(self.known, store=None, store_error=error.fault)
+            return
+        if self.known.start == before:
+            self.known = replace(self.known, store=state, store_error=None)
+
     def stop(self) -> None:
         """Be not ready from now on; go on watching."""
         self.known = replace(self.known, stopping=True)
@@ -85,7 +112,7 @@ class Watcher:
         asked = self.clock()
         try:
             await self._engine.health()
-        except EngineError as error:
+        except LocalError as error:
             self._unhealthy(error, asked)
             if error.fault is Fault.REFUSED:
                 self._present.clear()
@@ -110,8 +137,8 @@ class Watcher:
             page = await self._engine.metrics()
             self._identify()
             if before is not None and self.known.start != before:
-                raise EngineError(Fault.RESTARTED, "the engine restarted under the scrape")
-        except EngineError as error:
+                raise LocalError(Fault.RESTARTED, "the engine restarted under the scrape")
+        except LocalError as error:
             self._count("metrics", error)
             errors = self.known.scrape_errors + 1
             self.known = replace(self.known, scrape_errors=errors, last_error=error.fault)
@@ -172,7 +199,7 @@ class Watcher:
         if old is None or not old.good:
             _log.info("engine is healthy")
 
-    def _unhealthy(self, error: EngineError, asked: float) -> None:
+    def _unhealthy(self, error: LocalError, asked: float) -> None:
         """A refusal and a wrong status are answers; silence only lets the last answer grow old."""
         self._count("health", error)
         old = self.known.health
@@ -188,7 +215,7 @@ class Watcher:
         asked = self.clock()
         try:
             names = await self._engine.models()
-        except EngineError as error:
+        except LocalError as error:
             self._count("models", error)
             if error.fault is not Fault.TIMEOUT:
                 self.known = replace(self.known, models=Answer(asked, good=False))
@@ -199,12 +226,12 @@ class Watcher:
     async def _ask_version(self) -> None:
         try:
             version = await self._engine.version()
-        except EngineError as error:
+        except LocalError as error:
             self._count("version", error)
             return
         self.known = replace(self.known, version=version)
 
-    def _count(self, question: str, error: EngineError) -> None:
+    def _count(self, question: str, error: LocalError) -> None:
         first = not self.work.errors[question, error.fault]
         self.work.errors[question, error.fault] += 1
         if first and error.fault is not Fault.REFUSED:

@@ -21,6 +21,7 @@ from kvserving_operator.kube import errors
 from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.credentials import Credentials, CredentialsError
 from kvserving_operator.kube.paths import Key
+from kvserving_operator.observe.agents import Agents
 from kvserving_operator.plan import Defaults
 from kvserving_operator.reconcile import Reconciler
 from kvserving_operator.runtime import log, metrics
@@ -69,6 +70,7 @@ class Operator:
         self._elector: LeaderElector | None = None
         self._workers: Workers | None = None
         self._source: EventSource | None = None
+        self._agents: Agents | None = None
         self._waiting_for_crd = False
 
     @property
@@ -118,7 +120,7 @@ class Operator:
                 concurrency=self._settings.api_concurrency,
                 write_timeout=self._settings.write_timeout,
             )
-            async with client:
+            async with client, Agents() as self._agents:
                 return await self._lead(elector, holding, client, credentials)
         finally:
             metrics.LEADER.set(0)
@@ -245,7 +247,7 @@ class Operator:
         )
         return Workers(
             queue=queue,
-            reconcile=Reconciler(client, defaults),
+            reconcile=Reconciler(client, defaults, agents=self._agents),
             events=EventRecorder(client, identity=configured.identity),
             count=configured.workers,
         )

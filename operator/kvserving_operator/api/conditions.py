@@ -83,7 +83,9 @@ class Reason(StrEnum):
     AGENT_UNREACHABLE = "AgentUnreachable"
     TIER_AUTH_FAILED = "TierAuthFailed"
     MODEL_DIGEST_MISMATCH = "ModelDigestMismatch"
+    ATTENTION_MISMATCH = "AttentionMismatch"
     KV_ROUND_TRIP_MISMATCH = "KVRoundTripMismatch"
+    TIER_CLOSED = "TierClosed"
     # TransferHealthy, RemoteHitsObserved, TierWorthReading, SLAMet
     NOT_MEASURED = "NotMeasured"
     NO_TRAFFIC = "NoTraffic"

@@ -123,6 +123,7 @@ def _role_plan(
         wait_with_tls=remote is not None and remote.tls,
         authority_secret=remote.authority_secret if remote else "",
         reads_auth=remote is not None and remote.auth is not None and bool(remote.auth.user),
+        promises=frozenset(f.value for f in spec.engine.features) if launch.store else frozenset(),
     )
 
 

@@ -129,6 +129,8 @@ class RolePlan:
     """Secret whose ca.crt vouches for the tier; empty: none is mounted."""
     reads_auth: bool
     """The engine reads a password of Secret X-auth when it starts."""
+    promises: frozenset[str]
+    """Capabilities that the store in these engines must report; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kvserving_operator.api.conditions import Reason
 from kvserving_operator.kube import paths
 from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.paths import Key, Resource, resource_of
 from kvserving_operator.observe.gather import Observed
+from kvserving_operator.observe.store import StoreHealth
 from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
 from kvserving_operator.reconcile.acceptance import Wanted, last_good, trusted_record, wanted
@@ -33,6 +34,8 @@ class Outcome:
     """Kinds that the cluster does not know."""
     held: tuple[str, ...] = ()
     """Children that stay as an earlier operator rendered them."""
+    stores: StoreHealth = field(default_factory=StoreHealth)
+    """What the engines say of the tier."""
 
     @property
     def complete(self) -> bool:

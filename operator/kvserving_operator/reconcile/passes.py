@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from kvserving_operator.kube import errors, paths
 from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.discovery import Discovery
 from kvserving_operator.kube.paths import Key, Resource
+from kvserving_operator.observe.agents import Agents
 from kvserving_operator.observe.gather import gather
 from kvserving_operator.observe.health import RoleHealth
 from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
@@ -25,6 +26,7 @@ from kvserving_operator.reconcile.planning import planned_of
 from kvserving_operator.reconcile.rechecks import next_look
 from kvserving_operator.reconcile.replacement import replace_outdated
 from kvserving_operator.reconcile.roles import healths_of
+from kvserving_operator.reconcile.stores import store_health
 from kvserving_operator.status import (
     Event,
     LastWrites,
@@ -68,9 +70,11 @@ class Reconciler:
         client: ApiClient,
         defaults: Defaults,
         *,
+        agents: Agents | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
+        self._agents = agents
         self._defaults = defaults
         self._now = now
         self._act = Acting(client, defaults)
@@ -96,7 +100,9 @@ class Reconciler:
         healths = healths_of(planned, outcome.observed, child_names(key.name))
         if isinstance(planned, Plan) and outcome.complete and not planned.suspended:
             await replace_outdated(self._client, key, planned, healths, uid=uid)
-        return await self._report(key, live, planned, outcome, healths)
+        stores = await store_health(self._agents, planned, outcome.observed)
+        seen = replace(outcome, stores=stores)
+        return await self._report(key, live, planned, seen, healths)
 
     async def _report(
         self,
@@ -116,6 +122,7 @@ class Reconciler:
             roles=healths,
             troubles=outcome.applied.troubles,
             pending=outcome.pending,
+            store_faults=outcome.stores.faults,
             absent=outcome.absent,
             held=outcome.held,
             unfinished=outcome.applied.unfinished,
@@ -135,6 +142,7 @@ class Reconciler:
                 foreign=conflict,
                 absent=bool(outcome.absent),
                 leaving=bool(outcome.applied.waiting or outcome.applied.contested),
+                stores=outcome.stores.waiting,
             ),
             events=events_between(stored, status) if decision.write else (),
             status_written=decision.write,

@@ -15,6 +15,8 @@ CONFLICT_RECHECK: Final = 30.0
 """Seconds until a taken name is looked at again: its owner is not watched."""
 LEAVING_RECHECK: Final = 10.0
 """Seconds until it is looked again whether a child that is being deleted is gone."""
+STORE_RECHECK: Final = 15.0
+"""Seconds until an engine that has not said how its store is will be asked again."""
 API_RECHECK: Final = 30.0
 """Seconds until it is looked again whether an API that was absent is there."""
 
@@ -34,7 +36,12 @@ def by_api(
 
 
 def next_look(
-    look_again: float | None, *, foreign: bool, absent: bool, leaving: bool = False
+    look_again: float | None,
+    *,
+    foreign: bool,
+    absent: bool,
+    leaving: bool = False,
+    stores: bool = False,
 ) -> float | None:
     """Seconds until the next pass that no event will bring; None: none is needed."""
     if foreign:
@@ -43,5 +50,6 @@ def next_look(
         look_again,
         API_RECHECK if absent else None,
         LEAVING_RECHECK if leaving else None,
+        STORE_RECHECK if stores else None,
     )
     return min((look for look in looks if look is not None), default=None)

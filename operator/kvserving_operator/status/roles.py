@@ -1,5 +1,7 @@
 """The condition of each role: PrefillReady, DecodeReady, RouterReady, RemoteTierReady. Pure."""
 
+from collections.abc import Sequence
+
 from kvserving_operator.api.conditions import (
     Condition,
     ConditionStatus,
@@ -9,6 +11,7 @@ from kvserving_operator.api.conditions import (
 )
 from kvserving_operator.engines.base import Role
 from kvserving_operator.observe.health import RoleHealth
+from kvserving_operator.observe.store import StoreFault
 from kvserving_operator.status.situation import Situation
 
 CONDITION_OF = {
@@ -37,7 +40,22 @@ def role_conditions(situation: Situation) -> list[Condition]:
                 message="the external tier is not looked at by this version",
             )
         )
-    return conditions
+    return [_as_engines_see_it(c, situation.store_faults) for c in conditions]
+
+
+def _as_engines_see_it(found: Condition, faults: Sequence[StoreFault]) -> Condition:
+    """The tier's condition, False where it is there and engines cannot use it."""
+    tier = found.type == ConditionType.REMOTE_TIER_READY
+    if not faults or not tier or found.status is ConditionStatus.FALSE:
+        return found
+    others = len(faults) - 1
+    more = f" (and {others} more pod{'s' if others > 1 else ''})" if others else ""
+    return condition(
+        ConditionType.REMOTE_TIER_READY,
+        status=ConditionStatus.FALSE,
+        reason=faults[0].reason,
+        message=faults[0].message + more,
+    )
 
 
 def _role_condition(type_: ConditionType, health: RoleHealth | None, *, paused: bool) -> Condition:

@@ -7,6 +7,7 @@ from kvserving_operator.api.conditions import Reason
 from kvserving_operator.api.v1alpha1 import KVServingStatus
 from kvserving_operator.engines.base import Role
 from kvserving_operator.observe.health import RoleHealth
+from kvserving_operator.observe.store import StoreFault
 from kvserving_operator.plan.model import Plan, Refusal
 
 
@@ -36,6 +37,8 @@ class Situation:
     pending: tuple[str, ...] = ()
     """Children that differ from the plan and were left so, because the object is suspended."""
 
+    store_faults: tuple[StoreFault, ...] = ()
+    """What keeps engines from using the tier."""
     absent: tuple[str, ...] = ()
     """Wanted objects that were left out because the cluster lacks their API."""
     held: tuple[str, ...] = ()

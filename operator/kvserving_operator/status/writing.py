@@ -29,11 +29,15 @@ after it began, 2 minutes, 7 minutes, then every 5 minutes."""
 FAILURES = frozenset(
     {
         Reason.APPLY_FAILED,
+        Reason.ATTENTION_MISMATCH,
         Reason.CRASHING,
+        Reason.FEATURE_MISSING,
         Reason.IMAGE_PULL_FAILED,
+        Reason.KV_ROUND_TRIP_MISMATCH,
         Reason.NAME_CONFLICT,
         Reason.OUT_OF_MEMORY,
         Reason.READ_FAILED,
+        Reason.TIER_CLOSED,
         Reason.UNSCHEDULABLE,
     }
 )

@@ -5,8 +5,8 @@ from typing import Any
 from tests.component.admission_rows import (
     MANAGED,
     PCP,
-    RANKED,
     SGLANG,
+    STORE,
     TIERED,
 )
 from tests.unit.api.builders import ABSENT
@@ -102,7 +102,7 @@ DATA_PATH: dict[str, tuple[dict[str, Any], str, str]] = {
         "raise it",
     ),
     "external without address": (
-        RANKED | {"model.attention": "MLA", "kvCache.remote.type": "External"},
+        STORE | {"model.attention": "MLA", "kvCache.remote.type": "External"},
         "spec.kvCache.remote.external",
         "add its urlTemplate",
     ),

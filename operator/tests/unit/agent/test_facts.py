@@ -26,7 +26,7 @@ WELL = Snapshot(
 )
 
 
-def render(known: Snapshot, now: float = NOW) -> dict[str, Any]:
+def render(known: Snapshot, now: float = NOW, *, stores: bool = False) -> dict[str, Any]:
     return facts.render(
         known,
         now=now,
@@ -35,6 +35,7 @@ def render(known: Snapshot, now: float = NOW) -> dict[str, Any]:
         pod_uid="6f2c0a52-30c5-4b0e-8c6e-0f3f8f3c9d11",
         stale_after=STALE,
         table=VLLM_NUMBERS,
+        stores=stores,
     )
 
 

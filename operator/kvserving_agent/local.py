@@ -1,0 +1,93 @@
+"""Questions to an HTTP API of this pod, each bounded in time and in bytes.
+
+Every failure is a LocalError with one of the Faults; nothing else leaves this module. It holds no
+state and decides nothing: watch.py does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+
+from kvserving_agent.facts import Fault
+
+# vLLM answers these in milliseconds; seconds mean that its event loop is busy.
+TIMEOUT_SECONDS = 5.0
+MAX_JSON_BYTES = 256 * 1024
+
+_PIECE_BYTES = 64 * 1024
+
+
+class LocalError(Exception):
+    """Nobody answered as they should; `fault` is the kind, the text the particulars."""
+
+    def __init__(self, fault: Fault, detail: str) -> None:
+        super().__init__(f"{fault}: {detail}")
+        self.fault = fault
+
+
+class Local:
+    """One API at `base_url`. `session` is the caller's to close."""
+
+    def __init__(self, session: aiohttp.ClientSession, base_url: str) -> None:
+        self._session = session
+        self._base_url = base_url
+
+    async def json(self, path: str) -> dict[str, object]:
+        """The JSON object that GET answers with."""
+        async with self.get(path) as response:
+            content = b"".join([piece async for piece in pieces(response, MAX_JSON_BYTES)])
+        try:
+            parsed = json.loads(content)
+        except (ValueError, RecursionError):
+            parsed = None
+        if not isinstance(parsed, dict):
+            raise LocalError(Fault.MALFORMED, f"{path} is no JSON object")
+        return parsed
+
+    @asynccontextmanager
+    async def get(self, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer of GET, once its status is known to be 200."""
+        try:
+            async with self._session.get(
+                self._base_url + path,
+                allow_redirects=False,
+                headers={"Accept-Encoding": "identity"},
+            ) as response:
+                if response.status != 200:
+                    raise LocalError(Fault.STATUS, f"{path} answered {response.status}")
+                yield response
+        except TimeoutError:
+            raise LocalError(Fault.TIMEOUT, f"{path} took {TIMEOUT_SECONDS:g} s") from None
+        except aiohttp.ClientConnectorError as error:
+            raise LocalError(Fault.REFUSED, f"{path}: {error.strerror}") from None
+        except (aiohttp.ClientError, OSError) as error:
+            # The connection broke off, or what came is not HTTP.
+            raise LocalError(Fault.MALFORMED, f"{path}: {type(error).__name__}") from None
+
+
+def new_session() -> aiohttp.ClientSession:
+    """A session for Local: one connection kept for each loop, no proxies, no unpacking.
+
+    A compressed answer (nobody asked for it) stays as it is and fails as malformed, so that no
+    bomb can unfold here.
+    """
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=6),
+        timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+    )
+
+
+async def pieces(response: aiohttp.ClientResponse, limit: int) -> AsyncIterator[bytes]:
+    """The body in pieces; TOO_LARGE as soon as it exceeds `limit` bytes."""
+    length = 0
+    async for piece in response.content.iter_chunked(_PIECE_BYTES):
+        length += len(piece)
+        if length > limit:
+            raise LocalError(Fault.TOO_LARGE, f"{response.url.path} exceeds {limit} bytes")
+        yield piece

@@ -1,0 +1,100 @@
+"""What the agents beside the engines say: ``GET /v1/facts``, bounded in time and in bytes.
+
+A pass asks the pods that it looks at, all at once. An answer, and a failure too, is remembered for
+a while: passes come in bursts, and an agent that does not answer must not hold up each of them.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Self
+
+import aiohttp
+
+from kvserving_operator.engines import ports
+from kvserving_operator.observe.store import Facts
+from kvserving_operator.plan.model import Manifest
+
+SCHEMA: Final = 1
+TIMEOUT: Final = 2.0
+"""Seconds for one agent: it answers from memory."""
+REMEMBERED: Final = 10.0
+"""Seconds for which an answer is good."""
+_MOST_BYTES: Final = 64 * 1024
+_MOST_PODS: Final = 10_000
+_CONNECTIONS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    at: float
+    facts: Facts | None
+
+
+class Agents:
+    """Asks agents; an async context, because it holds connections."""
+
+    def __init__(
+        self, *, port: int = ports.AGENT.number, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._port = port
+        self._clock = clock
+        self._answers: dict[str, _Answer] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, force_close=True),
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def facts(self, pods: Iterable[Manifest], token: str) -> dict[str, Facts | None]:
+        """The facts of each pod that has an address, by its name; None where there are none."""
+        asked = [pod for pod in pods if (pod.get("status") or {}).get("podIP")]
+        answers = await asyncio.gather(*(self._of(pod, token) for pod in asked))
+        return {pod["metadata"]["name"]: facts for pod, facts in zip(asked, answers, strict=True)}
+
+    async def _of(self, pod: Manifest, token: str) -> Facts | None:
+        uid = pod["metadata"]["uid"]
+        known = self._answers.pop(uid, None)
+        if known is None or self._clock() - known.at > REMEMBERED:
+            facts = await self._ask(pod["status"]["podIP"], token)
+            known = _Answer(self._clock(), facts)
+        self._answers[uid] = known
+        while len(self._answers) > _MOST_PODS:
+            del self._answers[next(iter(self._answers))]
+        return known.facts
+
+    async def _ask(self, address: str, token: str) -> Facts | None:
+        host = f"[{address}]" if ":" in address else address
+        headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
+        if self._session is None:
+            raise RuntimeError("Agents is used outside of its context")
+        try:
+            async with self._session.get(
+                f"http://{host}:{self._port}/v1/facts", headers=headers, allow_redirects=False
+            ) as response:
+                if response.status != 200:
+                    return None
+                return _parsed(await response.content.read(_MOST_BYTES + 1))
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return None
+
+
+def _parsed(body: bytes) -> Facts | None:
+    try:
+        facts = json.loads(body) if len(body) <= _MOST_BYTES else None
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(facts, dict) and facts.get("schema") == SCHEMA:
+        return facts
+    return None

@@ -1,0 +1,24 @@
+"""Asks the engines that carry a store how it is, in a pass that needs to know."""
+
+from kvserving_operator.kube import paths
+from kvserving_operator.observe.agents import Agents
+from kvserving_operator.observe.gather import Observed
+from kvserving_operator.observe.pods import read_pod
+from kvserving_operator.observe.store import StoreHealth, read_stores
+from kvserving_operator.plan.model import Plan, Refusal
+from kvserving_operator.reconcile.auth import auth_from
+
+
+async def store_health(
+    agents: Agents | None, planned: Plan | Refusal, observed: Observed
+) -> StoreHealth:
+    """The stores of the ready pods of the role that carries them; nothing without one."""
+    if agents is None or not isinstance(planned, Plan):
+        return StoreHealth()
+    carrier = next((role for role in planned.roles if role.promises), None)
+    secret = observed.child(paths.SECRETS, planned.names.auth)
+    if carrier is None or secret is None:
+        return StoreHealth()
+    ready = [pod for pod in observed.pods_of(carrier.role.value) if read_pod(pod).ready]
+    answers = await agents.facts(ready, auth_from(secret).agent_token)
+    return read_stores(carrier.promises, answers)

@@ -1,0 +1,107 @@
+"""Asking agents: a real server, whatever it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from kvserving_operator.observe import agents
+from kvserving_operator.observe.agents import Agents
+
+GOOD = {"schema": 1, "capabilities": []}
+
+
+class Server:
+    """Answers /v1/facts on a port of its own."""
+
+    def __init__(self) -> None:
+        self.answer: Any = GOOD
+        self.status = 200
+        self.delay = 0.0
+        self.tokens: list[str | None] = []
+        self.port = 0
+
+    async def facts(self, request: web.Request) -> web.Response:
+        self.tokens.append(request.headers.get("Authorization"))
+        await asyncio.sleep(self.delay)
+        text = self.answer if isinstance(self.answer, str) else json.dumps(self.answer)
+        return web.Response(text=text, status=self.status)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    served = Server()
+    app = web.Application()
+    app.router.add_get("/v1/facts", served.facts)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    served.port = runner.addresses[0][1]
+    yield served
+    await runner.cleanup()
+
+
+def pod(name: str, address: str | None = "127.0.0.1") -> dict[str, Any]:
+    status = {} if address is None else {"podIP": address}
+    return {"metadata": {"name": name, "uid": f"uid-{name}"}, "status": status}
+
+
+async def ask(server: Server, *pods: dict[str, Any]) -> dict[str, Any]:
+    async with Agents(port=server.port) as asking:
+        return await asking.facts(pods, "secret")
+
+
+async def test_every_pod_with_an_address_is_asked_with_the_token(server: Server):
+    found = await ask(server, pod("a"), pod("b"), pod("c", None))
+    assert found == {"a": GOOD, "b": GOOD}
+    assert server.tokens == ["Bearer secret"] * 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["", "[", "[]", '{"schema": 2}', "{" * 50_000, '{"schema": 1, "x": "%s"}' % ("y" * 70_000)],
+)
+async def test_what_is_no_answer_is_none(server: Server, answer: str):
+    server.answer = answer
+    assert await ask(server, pod("a")) == {"a": None}
+
+
+async def test_a_refusal_and_a_redirect_are_none(server: Server):
+    for status in (401, 302, 500):
+        server.status = status
+        assert await ask(server, pod("a")) == {"a": None}
+
+
+async def test_nobody_there_is_none(server: Server):
+    async with Agents(port=1) as asking:
+        assert await asking.facts([pod("a")], "t") == {"a": None}
+
+
+async def test_silence_costs_one_time_out_and_is_remembered(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(agents, "TIMEOUT", 0.1)
+    server.delay = 30.0
+    now = [0.0]
+    async with Agents(port=server.port, clock=lambda: now[0]) as asking:
+        assert await asking.facts([pod("a"), pod("b")], "t") == {"a": None, "b": None}
+        assert len(server.tokens) == 2
+        assert await asking.facts([pod("a")], "t") == {"a": None}
+        assert len(server.tokens) == 2, "asked again although it was silent a moment ago"
+        server.delay, now[0] = 0.0, agents.REMEMBERED + 1
+        assert await asking.facts([pod("a")], "t") == {"a": GOOD}
+
+
+async def test_a_successor_of_the_same_name_is_another_pod(server: Server):
+    async with Agents(port=server.port) as asking:
+        assert await asking.facts([pod("a")], "t") == {"a": GOOD}
+        server.answer = {**GOOD, "capabilities": ["X"]}
+        assert (await asking.facts([pod("a")], "t"))["a"] == GOOD
+        successor = pod("a") | {"metadata": {"name": "a", "uid": "another"}}
+        assert (await asking.facts([successor], "t"))["a"]["capabilities"] == ["X"]
