@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from demo import narrate
+from demo import narrate, replaced
 from demo.quickstart import tell, wait_ready
 from stack.client import Client, prompt
 from stack.install import REPO, image
@@ -24,11 +24,25 @@ def run(kubectl: Kubectl) -> str:
     wait_ready(kubectl, NAME)
     client = Client.create(kubectl, image("operator"))
     url = f"http://{NAME}.{kubectl.namespace}.svc.cluster.local"
-    tell(kubectl, client.complete(url, prompt(11, 1000), model="sim"), SIMULATED)
+    question = prompt(11, 1000)
+    first = client.complete(url, question, model="sim")
+    tell(kubectl, first, SIMULATED)
     status = (kubectl.get("kvserving", NAME) or {}).get("status") or {}
     if status.get("kvShards") == 1:
         narrate.say("the KV of a prompt is one part (1 shard): every rank holds all of it")
     else:
         narrate.say(f"the KV of a prompt is split into {status.get('kvShards')} shards")
     narrate.say(tier(status))
-    return "a completion with four ranks on one prompt (simulated)"
+
+    narrate.step("Its prefill pod is replaced: each rank finds its share on a Valkey of its own")
+    _, hit = replaced.show(
+        kubectl,
+        NAME,
+        first,
+        lambda: client.complete(url, question, model="sim"),
+        lambda: wait_ready(kubectl, NAME),
+    )
+    return (
+        "a completion with four ranks on one prompt (simulated), and again after its prefill pod "
+        f"was replaced: {hit:.0f} prompt tokens out of four Valkeys"
+    )

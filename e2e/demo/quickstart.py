@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from demo import narrate
-from stack import pods
-from stack.client import Answer, Client, engine_metrics, prompt
+from demo import narrate, replaced
+from stack.client import Answer, Client, prompt
 from stack.install import REPO, image
 from stack.kubectl import Kubectl, NotInTimeError, is_true, wait_for
 from stack.serving import require_hope
 
 NAME = "quickstart"
 MANIFEST = REPO / "examples" / "quickstart.yaml"
-HITS = "vllm:external_prefix_cache_hits_total"
 TOKENS = 1000
 NOISE = "random weights: the text is noise; what counts is that it is the same twice"
 
@@ -78,29 +76,15 @@ def run(kubectl: Kubectl) -> str:
     tell(kubectl, first, NOISE)
 
     narrate.step("The prefill pod is replaced: its memory is gone, Valkey's is not")
-    pod = f"{NAME}-prefill-0"
-    pods.replace(kubectl, pod, progress=narrate.progress(kubectl, NAME))
-    wait_ready(kubectl, NAME)
-    before = engine_metrics(kubectl, pod).get(HITS, 0.0)
-    again = wait_for(
-        "an answer after the replacement", lambda: served(client, url, question), timeout=60
+    again, hit = replaced.show(
+        kubectl,
+        NAME,
+        first,
+        lambda: client.complete(url, question, model="tiny"),
+        lambda: wait_ready(kubectl, NAME),
     )
     tell(kubectl, again)
-    hit = engine_metrics(kubectl, pod).get(HITS, 0.0) - before
-    same = again.text == first.text
-    narrate.say(f"{pod}: {hit:.0f} of {TOKENS} prompt tokens came from Valkey")
-    narrate.say("the same text as before" if same else "not the text of before")
-    if hit <= 0 or not same:
-        raise RuntimeError(
-            "the second answer did not come from the remote tier, or its text differs"
-        )
     return (
         "a completion through router, prefill and decode; after the prefill pod was replaced the "
         f"same text again, {hit:.0f} of {TOKENS} prompt tokens out of Valkey"
     )
-
-
-def served(client: Client, url: str, question: str) -> Answer | None:
-    """The answer, or None while the router has not taken the new pod in yet."""
-    answer = client.complete(url, question, model="tiny")
-    return answer if answer.status == 200 else None
