@@ -1,7 +1,7 @@
 """What the agents beside the engines say: ``GET /v1/facts``, bounded in time and in bytes.
 
-A pass asks the pods that it looks at, all at once. An answer, and a failure too, is remembered for
-a while: passes come in bursts, and an agent that does not answer must not hold up each of them.
+A pass asks the pods that it looks at, all at once. An answer is remembered for a while, because
+passes come in bursts, and silence for longer: an agent that cannot be reached must not hold them up.
 """
 
 import asyncio
@@ -20,8 +20,11 @@ from kvserving_operator.plan.model import Manifest
 SCHEMA: Final = 1
 TIMEOUT: Final = 2.0
 """Seconds for one agent: it answers from memory."""
+CONNECT_TIMEOUT: Final = 0.5
 REMEMBERED: Final = 10.0
 """Seconds for which an answer is good."""
+SILENT: Final = 60.0
+"""Seconds for which an agent that did not answer is left alone."""
 _MOST_BYTES: Final = 64 * 1024
 _MOST_PODS: Final = 10_000
 _CONNECTIONS: Final = 32
@@ -29,7 +32,7 @@ _CONNECTIONS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    at: float
+    until: float
     facts: Facts | None
 
 
@@ -47,7 +50,7 @@ class Agents:
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_CONNECTIONS, force_close=True),
-            timeout=aiohttp.ClientTimeout(total=TIMEOUT),
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT, sock_connect=CONNECT_TIMEOUT),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )
@@ -66,9 +69,10 @@ class Agents:
     async def _of(self, pod: Manifest, token: str) -> Facts | None:
         uid = pod["metadata"]["uid"]
         known = self._answers.pop(uid, None)
-        if known is None or self._clock() - known.at > REMEMBERED:
+        if known is None or self._clock() > known.until:
             facts = await self._ask(pod["status"]["podIP"], token)
-            known = _Answer(self._clock(), facts)
+            kept = SILENT if facts is None else REMEMBERED
+            known = _Answer(self._clock() + kept, facts)
         self._answers[uid] = known
         while len(self._answers) > _MOST_PODS:
             del self._answers[next(iter(self._answers))]

@@ -58,18 +58,23 @@ class StoreHealth:
 
     faults: tuple[StoreFault, ...] = ()
     waiting: bool = False
-    """Some engine has not said how it is: it is worth asking again soon."""
+    """Some engine is about to say how it is: it is worth asking again soon."""
 
 
 def read_stores(promises: frozenset[str], answers: Mapping[str, Facts | None]) -> StoreHealth:
-    """The health of the stores, from the facts of each ready pod; None: its agent is silent."""
+    """The health of the stores, from the facts of each ready pod.
+
+    None: its agent is silent, of which nothing follows; the next pass asks again.
+    """
     faults: list[StoreFault] = []
     waiting = False
     for pod, facts in sorted(answers.items()):
         state = None if facts is None else facts.get("store")
-        if facts is None or (isinstance(state, dict) and _is_passing(state)):
+        if facts is None or not isinstance(state, dict):
+            continue
+        if _is_passing(state):
             waiting = True
-        elif isinstance(state, dict):
+        else:
             faults.extend(_faults(pod, promises, facts.get("capabilities"), state))
     return StoreHealth(faults=tuple(faults), waiting=waiting)
 
@@ -79,7 +84,7 @@ def _is_passing(state: Mapping[str, Any]) -> bool:
         return True
     age = state.get("ageSeconds")
     if state.get("startId") is None or not isinstance(age, int | float):
-        return state.get("lastError") != "Refused"
+        return state.get("lastError") in {None, "Timeout"}
     return age > FRESH
 
 
@@ -88,7 +93,7 @@ def _faults(
 ) -> Iterator[StoreFault]:
     after = "its tier is closed, it computes and serves"
     if state.get("startId") is None:
-        what = f"pod {pod} has no store (nobody answers on port 9096): {after}"
+        what = f"pod {pod} has no store (nobody answers as one on port 9096): {after}"
         yield StoreFault(reason=Reason.FEATURE_MISSING, message=what)
         return
     closed = state.get("closed")

@@ -26,6 +26,7 @@ ALL_CHILDREN = {
     "networkpolicies/all-valkey",
     "poddisruptionbudgets/all-decode",
     "poddisruptionbudgets/all-router",
+    "poddisruptionbudgets/all-valkey",
     "rolebindings/all-router",
     "roles/all-router",
     "secrets/all-auth",
@@ -94,7 +95,7 @@ def test_status_tells_what_is_there(
     assert status["phase"] == "Ready"
     assert status["observedGeneration"] == 1
     assert status["kvShards"] == 4
-    assert (status["tier"]["instances"], status["tier"]["ready"]) == (1, 1)
+    assert (status["tier"]["instances"], status["tier"]["ready"]) == (4, 4)
     assert {k: status["decode"][k] for k in ("replicas", "ready", "updated", "draining")} == {
         "replicas": 2,
         "ready": 2,

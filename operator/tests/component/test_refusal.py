@@ -53,7 +53,7 @@ def test_a_spec_refused_later_touches_nothing_and_its_repair_is_picked_up(served
     cluster.wait_condition("later", "SpecValid", "False")
     status = cluster.status("later")
     assert status["observedGeneration"] == 2
-    assert (status["decode"]["ready"], status["tier"]["instances"]) == (1, 1)
+    assert (status["decode"]["ready"], status["tier"]["instances"]) == (1, 4)
     assert cluster.condition("later", "DecodeReady")["status"] == "True"
     assert versions(cluster, "later") == before
     cluster.patch(paths.KVSERVINGS, "later", {"spec": {"engine": {"extraArgs": None}}})

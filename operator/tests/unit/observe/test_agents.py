@@ -94,7 +94,7 @@ async def test_silence_costs_one_time_out_and_is_remembered(
         assert len(server.tokens) == 2
         assert await asking.facts([pod("a")], "t") == {"a": None}
         assert len(server.tokens) == 2, "asked again although it was silent a moment ago"
-        server.delay, now[0] = 0.0, agents.REMEMBERED + 1
+        server.delay, now[0] = 0.0, agents.SILENT + 1
         assert await asking.facts([pod("a")], "t") == {"a": GOOD}
 
 

@@ -84,8 +84,15 @@ def test_a_broken_promise_names_what_is_missing():
     assert "pod x-0 lacks ShardedStore, which spec.engine.features" in fault.message
 
 
-def test_a_store_that_refuses_is_none():
-    [fault] = read_stores(PROMISES, {"x-0": facts(None, Fault.REFUSED)}).faults
+def test_of_a_silent_agent_nothing_follows():
+    health = read_stores(PROMISES, {"x-0": None})
+    assert health.faults == ()
+    assert not health.waiting
+
+
+@pytest.mark.parametrize("error", [Fault.REFUSED, Fault.MALFORMED, Fault.STATUS])
+def test_what_does_not_answer_as_a_store_is_none(error: Fault):
+    [fault] = read_stores(PROMISES, {"x-0": facts(None, error)}).faults
     assert fault.reason is Reason.FEATURE_MISSING
     assert "port 9096" in fault.message
 
@@ -93,7 +100,6 @@ def test_a_store_that_refuses_is_none():
 @pytest.mark.parametrize(
     "answer",
     [
-        None,
         facts(None),
         facts(None, Fault.TIMEOUT),
         facts(replace(STATE, closed="Starting")),
@@ -101,7 +107,7 @@ def test_a_store_that_refuses_is_none():
         facts(replace(STATE, at=103.0 - 61)),
     ],
 )
-def test_who_has_not_said_is_asked_again_and_not_blamed(answer: dict[str, Any] | None):
+def test_who_has_not_said_is_asked_again_and_not_blamed(answer: dict[str, Any]):
     health = read_stores(PROMISES, {"x-0": answer})
     assert health.faults == ()
     assert health.waiting
