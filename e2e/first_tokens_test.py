@@ -59,12 +59,10 @@ def test_chat_completion(quickstart: Serving, client: Client) -> None:
     assert answer.raw["choices"][0]["message"]["content"]
 
 
-@pytest.mark.parametrize("name", ["quickstart", "quickstart-pcp"])
 def test_replaced_prefill_is_served_from_the_remote_tier(
-    name: str, client: Client, request: pytest.FixtureRequest
+    quickstart: Serving, client: Client
 ) -> None:
-    serving: Serving = request.getfixturevalue(name.replace("-", "_"))
-    pod = f"{name}-prefill-0"
+    serving, pod = quickstart, "quickstart-prefill-0"
     first = ask(client, serving, seed=5)
     pods.replace(serving.kubectl, pod)
     serving.wait_ready()

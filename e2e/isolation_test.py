@@ -85,4 +85,4 @@ def test_facts_need_the_token(quickstart: Serving) -> None:
     assert facts("wrong")[0] == 401
     status, size = facts(token)
     assert status == 200
-    assert 200 < size < 4096
+    assert 200 < size < 8192

@@ -1,7 +1,7 @@
 """What the agents beside the engines say: ``GET /v1/facts``, bounded in time and in bytes.
 
 A pass asks the pods that it looks at, all at once. An answer is remembered for a while, because
-passes come in bursts, and silence for longer: an agent that cannot be reached must not hold them up.
+passes come in bursts, and silence for longer: who cannot be reached must not hold them up.
 """
 
 import asyncio

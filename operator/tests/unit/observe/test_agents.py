@@ -38,7 +38,7 @@ async def server() -> AsyncIterator[Server]:
     served = Server()
     app = web.Application()
     app.router.add_get("/v1/facts", served.facts)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -1,0 +1,150 @@
+"""Promise: each rank keeps its share on an instance of its own, and a closed tier is said aloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from conftest import Serving, example, serve
+from stack import pods, valkey
+from stack.client import Answer, Client, engine_metrics, prompt
+from stack.kubectl import Kubectl, Object, condition, wait_for
+
+HITS = "vllm:external_prefix_cache_hits_total"
+CHUNK = 64
+TOKENS = 1000
+CHUNKS = TOKENS // CHUNK
+
+
+def ask(client: Client, serving: Serving, text: str) -> Answer:
+    answer = client.complete(serving.url, text, model=serving.model, tokens=16)
+    assert answer.status == 200, answer.raw
+    return answer
+
+
+def once_served(client: Client, serving: Serving, text: str) -> Answer:
+    """The answer once the router has taken the new pod in."""
+
+    def served() -> Answer | None:
+        answer = client.complete(serving.url, text, model=serving.model, tokens=16)
+        return answer if answer.status == 200 else None
+
+    return wait_for("an answer after the replacement", served, timeout=60)
+
+
+def shares(serving: Serving, what: Callable[[valkey.Instance], int]) -> list[int]:
+    return [what(one) for one in valkey.instances(serving.kubectl, serving.name)]
+
+
+def stored(serving: Serving, before: list[int], chunks: int) -> list[int]:
+    """What each instance took since, once that is all."""
+
+    def more() -> list[int] | None:
+        now = shares(serving, lambda one: one.keys)
+        grown = [after - held for after, held in zip(now, before, strict=True)]
+        return grown if sum(grown) == chunks else None
+
+    return wait_for(f"{chunks} chunks are stored", more, timeout=30)
+
+
+def assert_even(counts: list[int], total: int) -> None:
+    """Every instance has its part of the total, give or take one."""
+    assert sum(counts) == total, counts
+    assert all(abs(count - total / len(counts)) <= 1 for count in counts), counts
+
+
+def assert_shared_bytes(served: list[valkey.Instance]) -> None:
+    """Each instance served its part of the bytes, give or take one chunk."""
+    assert_even([one.gets for one in served], CHUNKS)
+    chunk = sum(one.sent for one in served) / CHUNKS
+    part = CHUNKS / len(served)
+    for one in served:
+        # INFO itself and the probes are in it too, a few kilobytes.
+        assert (part - 1) * chunk * 0.8 <= one.sent <= (part + 1) * chunk * 1.2, served
+
+
+def test_four_ranks_share_the_chunks_and_serve_a_new_prefill(
+    quickstart_pcp: Serving, client: Client
+) -> None:
+    text, before = prompt(31, TOKENS), shares(quickstart_pcp, lambda one: one.keys)
+    assert len(before) == 4
+    first = ask(client, quickstart_pcp, text)
+    assert_even(stored(quickstart_pcp, before, CHUNKS), CHUNKS)
+    pod = "quickstart-pcp-prefill-0"
+    pods.replace(quickstart_pcp.kubectl, pod)
+    quickstart_pcp.wait_ready()
+    served = valkey.instances(quickstart_pcp.kubectl, quickstart_pcp.name)
+    assert once_served(client, quickstart_pcp, text).text == first.text
+    assert engine_metrics(quickstart_pcp.kubectl, pod)[HITS] >= CHUNKS * CHUNK
+    assert_shared_bytes(valkey.since(quickstart_pcp.kubectl, quickstart_pcp.name, served))
+
+
+def halves() -> Object:
+    """Real vLLM with an MLA model on two tensor ranks, which serves whole requests."""
+    obj = example("quickstart", name="halves")
+    spec = obj["spec"]
+    del spec["prefill"]
+    spec["model"] |= {"name": "/opt/kvserving/models/tiny-mla", "attention": "MLA"}
+    arguments = spec["engine"]["extraArgs"]
+    arguments[arguments.index("--block-size") + 1] = "16"
+    spec["decode"]["parallelism"] = {"tensor": 2}
+    spec["decode"]["resources"]["limits"]["memory"] = "5Gi"
+    return obj
+
+
+@pytest.fixture
+def two_ranks(shared: Kubectl) -> Iterator[Serving]:
+    serving = serve(shared, halves())
+    serving.wait_ready()
+    yield serving
+    shared.delete("kvserving", "halves")
+
+
+def test_two_ranks_of_real_vllm_store_half_each_and_serve_a_new_engine(
+    two_ranks: Serving, client: Client
+) -> None:
+    text, before = prompt(32, TOKENS), shares(two_ranks, lambda one: one.keys)
+    assert len(before) == 2
+    ask(client, two_ranks, text)
+    assert_even(stored(two_ranks, before, CHUNKS), CHUNKS)
+    # On CPU a cold MLA prefill rounds in another way than one that goes on from cached KV.
+    local = ask(client, two_ranks, text)
+    pod = "halves-decode-0"
+    pods.replace(two_ranks.kubectl, pod)
+    two_ranks.wait_ready()
+    served = valkey.instances(two_ranks.kubectl, two_ranks.name)
+    again = once_served(client, two_ranks, text)
+    assert engine_metrics(two_ranks.kubectl, pod)[HITS] >= CHUNKS * CHUNK
+    assert_shared_bytes(valkey.since(two_ranks.kubectl, two_ranks.name, served))
+    assert again.text == local.text
+    tier = condition(two_ranks.get(), "RemoteTierReady")
+    assert tier is not None
+    assert tier["status"] == "True", tier
+
+
+@pytest.fixture
+def mistaken(shared: Kubectl) -> Iterator[Serving]:
+    """An MLA model that somebody called GQA."""
+    obj = example("quickstart-pcp", name="mistaken")
+    obj["spec"]["model"]["attention"] = "GQA"
+    obj["spec"]["prefill"]["parallelism"] = {"tensor": 2}
+    serving = serve(shared, obj)
+    serving.wait_ready()
+    yield serving
+    shared.delete("kvserving", "mistaken")
+
+
+def test_a_tier_that_engines_closed_is_named_and_serving_goes_on(
+    mistaken: Serving, client: Client
+) -> None:
+    def said() -> Object | None:
+        found = condition(mistaken.get(), "RemoteTierReady")
+        return found if found and found["status"] == "False" else None
+
+    found = wait_for("RemoteTierReady is False", said, timeout=60)
+    assert found["reason"] == "AttentionMismatch", found
+    assert "mistaken-prefill-0" in found["message"]
+    mistaken.wait_ready(timeout=5)
+    assert ask(client, mistaken, prompt(33, TOKENS)).text
+    assert sum(shares(mistaken, lambda one: one.keys)) == 0
