@@ -63,9 +63,7 @@ class StoreClient:
             capabilities=FEATURES,
             counters=self._counters,
             now=time.time,
-            rules=Rules(
-                wanted=Wanted(self._settings.mode), min_tokens=self._settings.min_tokens
-            ),
+            rules=Rules(wanted=Wanted(self._settings.mode), min_tokens=self._settings.min_tokens),
             closed=lambda: self._judge.closed,
         )
         self._judge = Judge(
