@@ -114,20 +114,20 @@ class Connection:
         """Read a value whose first bytes are here; return the first bytes of the next reply."""
         header = b"$%d\r\n" % len(buffer)
         tail = bytearray(2 + (_AHEAD if more else 0))
-        if ahead.startswith(header):
-            # Fewer than 100 bytes: the first of them may be here already.
-            early = len(ahead) - len(header)
-            buffer[:early] = ahead[len(header) :]
-            header, ahead, buffer = b"", b"", buffer[early:]
-        elif not header.startswith(ahead):
+        if len(ahead) < len(header) and header.startswith(ahead):
+            # The whole header before the value: a call for both would wait for bytes that never
+            # come when the length differs in its last digits alone. There is that much to read: a
+            # length that begins alike has a value of more bytes than the header has digits.
+            ahead += self._read(len(header) - len(ahead), deadline)
+        if not ahead.startswith(header):
             raise self._unexpected(ahead, header, deadline)
-        rest = bytearray(len(header) - len(ahead))
-        # The common case in one call: rest of the header, value, tail, start of the next reply. If
-        # the length differs only in its last digits the call may wait for bytes that do not come:
-        # until the deadline, and the connection is dropped either way.
-        self._transport.fill([memoryview(rest), buffer, memoryview(tail)], deadline)
-        if rest != header[len(ahead) :] or tail[:2] != b"\r\n":
-            raise ProtocolError("a value of another length than its buffer")
+        # Of a value of fewer than 100 bytes the first may be here already.
+        early = len(ahead) - len(header)
+        buffer[:early] = ahead[len(header) :]
+        # The common case in one call: value, tail, start of the next reply.
+        self._transport.fill([buffer[early:], memoryview(tail)], deadline)
+        if tail[:2] != b"\r\n":
+            raise ProtocolError("a value that does not end where its length says")
         return bytes(tail[2:])
 
     def _unexpected(self, ahead: bytes, header: bytes, deadline: float) -> Exception:

@@ -20,6 +20,10 @@ from kvserving_sharded_store.resp.errors import DeadlineError, InstanceError
 _MOST_BUFFERS: Final = 512
 """Buffers handed to the kernel in one call; Linux takes 1024."""
 
+_LOW_WATER: Final = 1 << 20
+"""Bytes that must have come before a reader of a large value is woken. Every segment wakes it
+otherwise, which costs a sixth of its CPU time and a third of the speed (measured, loopback)."""
+
 
 class Transport(Protocol):
     """What the protocol layer needs of a connection."""
@@ -78,8 +82,20 @@ class Plain:
         self._socket = raw
 
     def fill(self, buffers: Sequence[memoryview], deadline: float) -> None:
-        """See ``Transport``: one system call, unless a signal or the deadline cuts it."""
+        """See ``Transport``: one read, two of a large value, unless the deadline cuts it."""
         left: Sequence[memoryview] = buffers
+        if len(buffers[0]) >= 2 * _LOW_WATER:
+            # While this read lasts, so many bytes are still to come behind it: the mark is always
+            # reached. (Should the window close before, the kernel wakes the reader all the same.)
+            cut = len(buffers[0]) - _LOW_WATER
+            self._wake_at(_LOW_WATER)
+            self._fill([buffers[0][:cut]], deadline)
+            self._wake_at(1)
+            left = [buffers[0][cut:], *buffers[1:]]
+        self._fill(left, deadline)
+
+    def _fill(self, buffers: Sequence[memoryview], deadline: float) -> None:
+        left = buffers
         while left:
             self._arm(socket.SO_RCVTIMEO, deadline)
             try:
@@ -122,6 +138,9 @@ class Plain:
     def close(self) -> None:
         """See ``Transport``."""
         self._socket.close()
+
+    def _wake_at(self, count: int) -> None:
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def _arm(self, option: int, deadline: float) -> None:
         self._socket.setsockopt(socket.SOL_SOCKET, option, _timeval(remaining(deadline)))

