@@ -32,9 +32,10 @@ step() {
     name=$1 seconds=$2
     shift 2
     began=$SECONDS
-    timeout "$seconds" python3 "$@" >"$out/$name.json" 2>"$out/$name.log"
+    echo "$name" >>"$out/log.txt"
+    timeout "$seconds" python3 "$@" >"$out/$name.json" 2>>"$out/log.txt"
     echo "$name: exit status $? after $((SECONDS - began)) s"
-    tail -n 3 "$out/$name.log"
+    tail -n 3 "$out/log.txt"
 }
 step row-9 90 "$here/loads.py" --rows 9 "${loads[@]}"
 step rows-1-2-3-10 260 "$here/bandwidth.py" --rows 1,2,3,10 --until 215 "${bandwidth[@]}"
