@@ -40,6 +40,7 @@ class Case:
         threads: Connections of a client.
         into: host or device memory.
         spin: Whether the client's main thread holds the interpreter lock.
+        low_water: See ``resp.work.Options``.
     """
 
     row: int
@@ -52,6 +53,7 @@ class Case:
     threads: int = 4
     into: str = "host"
     spin: bool = False
+    low_water: int = 0
 
 
 def cases(servers: list[str], ranks: int, *, native: bool, device: bool) -> list[Case]:
@@ -73,11 +75,15 @@ def cases(servers: list[str], ranks: int, *, native: bool, device: bool) -> list
     for engines in (1, 2, 4, 6):
         name = f"{engines} engines on the same instances"
         found.append(Case(8, name, newest, engines * ranks, ranks, threads=2))
-    for threads in (2, 4):
-        name = f"ours beside a busy main thread, {threads} threads"
-        found.append(Case(3, name, newest, threads=threads, spin=True))
+    for threads, low in ((2, 0), (4, 0), (4, 1 << 20)):
+        name = f"ours beside a busy main thread, {threads} threads, low water {low >> 20} MiB"
+        found.append(Case(3, name, newest, threads=threads, spin=True, low_water=low))
     found.append(Case(3, "asyncio beside a busy main thread", newest, client="asyncio", spin=True))
-    found += [Case(10, f"ours, {n} threads", newest, threads=n) for n in (2, 4)]
+    found += [
+        Case(10, f"ours, {n} threads, low water {low >> 20} MiB", newest, threads=n, low_water=low)
+        for n in (2, 4)
+        for low in (0, 1 << 20)
+    ]
     if native:
         found += [
             Case(10, f"native, {n} threads", newest, client="native", threads=n) for n in (2, 4)
@@ -161,6 +167,7 @@ def measure(case: Case, binary: str, given: argparse.Namespace) -> dict[str, flo
             command += ["--threads", str(case.threads), "--client", case.client]
             command += ["--into", case.into, "--native-module", given.native or ""]
             command += ["--spin"] if case.spin else []
+            command += ["--low-water", str(case.low_water)]
             ranks.append(
                 subprocess.Popen(
                     command,

@@ -28,8 +28,8 @@ from kvserving_sharded_store.resp.work import Options
 Batch = Callable[[list[bytes], list[memoryview]], None]
 
 
-def ours(port: int, threads: int) -> Batch:
-    instance = Instance(Address("127.0.0.1", port), Options(threads=threads))
+def ours(port: int, threads: int, low_water: int = 0) -> Batch:
+    instance = Instance(Address("127.0.0.1", port), Options(threads=threads, low_water=low_water))
 
     def read(keys: list[bytes], buffers: list[memoryview]) -> None:
         ticket = Ticket(Verb.GET, keys, buffers, time.monotonic() + 30)
@@ -190,12 +190,15 @@ def main() -> None:
     parser.add_argument("--native-module", default="")
     parser.add_argument("--into", choices=["host", "device"], default="host")
     parser.add_argument("--spin", action="store_true")
+    parser.add_argument("--low-water", type=int, default=0)
     given = parser.parse_args()
     place = (Host if given.into == "host" else Device)(given.chunks, given.size)
     if given.client == "native":
         read = native(given.port, given.threads, given.native_module)
+    elif given.client == "ours":
+        read = ours(given.port, given.threads, given.low_water)
     else:
-        read = {"ours": ours, "asyncio": with_asyncio}[given.client](given.port, given.threads)
+        read = with_asyncio(given.port, given.threads)
     keys = [f"{given.prefix}-{number}".encode() for number in range(given.chunks)]
     print("ready", flush=True)
     sys.stdin.readline()

@@ -21,6 +21,7 @@ mkdir -p "$CACHE/engine-env"
 exec 9>"$CACHE/engine-env/lock"
 flock 9
 if [ -e "$folder/ready" ]; then
+    touch "$folder/ready"
     echo "$folder"
     exit 0
 fi
@@ -42,7 +43,9 @@ fi
 
 hack/bootstrap.sh >&2
 echo "==> engine environment (vLLM, torch and LMCache on CPU: 3.3 GB)" >&2
-rm -rf "$CACHE"/engine-env/????????????????
+rm -rf "$folder"
+# What nobody has asked for in a week was made for other sources.
+find "$CACHE/engine-env" -mindepth 2 -maxdepth 2 -name ready -mtime +7 -printf '%h\0' | xargs -0 -r rm -rf
 venv=$folder/venv
 "$UV" venv -q --python "$(command -v python3.11 || echo /usr/bin/python3)" "$venv" >&2
 packages() {

@@ -12,9 +12,13 @@ from kvserving_sharded_store.resp.errors import ProtocolError, RefusedError
 from kvserving_sharded_store.resp.transport import Transport, connect
 
 _NULL: Final = b"$-1\r\n"
-_AHEAD: Final = len(_NULL)
-"""Bytes of the next reply read together with a value: the length of the shortest reply to a GET, so
-never more than surely comes. Waiting for one byte more would wait for ever after a missing key."""
+_END: Final = b"+PONG\r\n"
+"""Reply to the PING behind every batch of GETs: bytes that come in any case, see ``_AHEAD``."""
+
+_AHEAD: Final = len(_NULL) + len(_END)
+"""Bytes read together with a value of the reply behind it: while one is due, so many come at least
+(a missing key, then the end), and they hold the whole header of any value below 1 GB. So a value
+costs one call, and its length is known before its bytes are waited for."""
 
 _LINE_LIMIT: Final = 1024
 _NAME: Final = b"kvserving-sharded-store"
@@ -52,13 +56,14 @@ class Connection:
         credentials: Credentials | None,
         context: ssl.SSLContext | None,
         deadline: float,
+        low_water: int = 0,
     ) -> Connection:
         """Connect and authenticate.
 
         Raises:
             InstanceError: When that does not succeed before the deadline.
         """
-        connection = cls(connect(address, context, deadline))
+        connection = cls(connect(address, context, deadline, low_water))
         try:
             connection._greet(address, credentials, deadline)
         except BaseException:
@@ -97,38 +102,40 @@ class Connection:
         Raises:
             InstanceError: The connection must be closed; keys without a call have no answer.
         """
-        self._transport.send([b"".join(command(b"GET", key) for key in keys)], deadline)
+        asked = [command(b"GET", key) for key in keys]
+        self._transport.send([b"".join([*asked, command(b"PING")])], deadline)
         ahead = self._read(_AHEAD, deadline)
         for index, buffer in enumerate(buffers):
-            more = index + 1 < len(buffers)
-            if ahead == _NULL:
-                present, ahead = False, b""
+            wanted = _AHEAD if index + 1 < len(buffers) else len(_END)
+            if ahead.startswith(_NULL):
+                present, ahead = False, ahead[len(_NULL) :]
             else:
-                ahead = self._value(buffer, ahead, deadline, more=more)
-                present = True
+                present, ahead = True, self._value(buffer, ahead, deadline, wanted)
             on_reply(index, present)
-            if more and not ahead:
-                ahead = self._read(_AHEAD, deadline)
+            if len(ahead) < wanted:
+                ahead += self._read(wanted - len(ahead), deadline)
+        if ahead != _END:
+            raise ProtocolError("more than was asked for")
 
-    def _value(self, buffer: memoryview, ahead: bytes, deadline: float, *, more: bool) -> bytes:
-        """Read a value whose first bytes are here; return the first bytes of the next reply."""
-        header = b"$%d\r\n" % len(buffer)
-        tail = bytearray(2 + (_AHEAD if more else 0))
+    def _value(self, buffer: memoryview, ahead: bytes, deadline: float, wanted: int) -> bytes:
+        """Read a value whose first bytes are here; the bytes behind it, ``wanted`` if not more."""
+        size = len(buffer)
+        header = b"$%d\r\n" % size
         if len(ahead) < len(header) and header.startswith(ahead):
-            # The whole header before the value: a call for both would wait for bytes that never
-            # come when the length differs in its last digits alone. There is that much to read: a
-            # length that begins alike has a value of more bytes than the header has digits.
             ahead += self._read(len(header) - len(ahead), deadline)
         if not ahead.startswith(header):
             raise self._unexpected(ahead, header, deadline)
-        # Of a value of fewer than 100 bytes the first may be here already.
-        early = len(ahead) - len(header)
-        buffer[:early] = ahead[len(header) :]
-        # The common case in one call: value, tail, start of the next reply.
-        self._transport.fill([buffer[early:], memoryview(tail)], deadline)
-        if tail[:2] != b"\r\n":
+        here = ahead[len(header) :]
+        buffer[: min(size, len(here))] = here[:size]
+        behind = here[size:]
+        if len(here) < size + 2:
+            rest = bytearray(2 + wanted - len(behind))
+            # The common case in one call: the value, what ends it, the start of the next reply.
+            self._transport.fill([buffer[len(here) :], memoryview(rest)], deadline)
+            behind += bytes(rest)
+        if behind[:2] != b"\r\n":
             raise ProtocolError("a value that does not end where its length says")
-        return bytes(tail[2:])
+        return behind[2:]
 
     def _unexpected(self, ahead: bytes, header: bytes, deadline: float) -> Exception:
         line = bytearray(ahead)

@@ -266,6 +266,7 @@ class Instance:
                 credentials=self._options.credentials(),
                 context=self._options.context,
                 deadline=by,
+                low_water=self._options.low_water,
             )
         except (InstanceError, OSError) as error:  # OSError: credentials that cannot be read
             self.stats.add("connect_failures")

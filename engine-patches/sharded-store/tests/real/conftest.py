@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from .group import instances
 from .servers import Server
 
 
@@ -12,3 +13,10 @@ def server() -> Iterator[Server]:
     started = Server().start()
     yield started
     started.kill()
+
+
+@pytest.fixture
+def servers(world: int) -> Iterator[list[Server]]:
+    """One instance per rank."""
+    with instances(world) as started:
+        yield started

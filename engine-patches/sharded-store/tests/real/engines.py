@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -126,6 +127,8 @@ class Rank:
         from kvserving_sharded_store.patches import install  # noqa: PLC0415
 
         torch.set_num_threads(1)
+        if "password" in options:
+            self.password(options["password"])
         if options.get("install", True):
             assert install(vllm=None, stock_is_right=False).patch
         dist.init_process_group(
@@ -202,16 +205,28 @@ class Rank:
             time.sleep(0.002)
         return int(sum(i.stats.counts().get("bytes_written", 0) for i in parts.tier.instances))
 
-    def lookup(self, prompt: int, count: int) -> int:
-        return int(self.engine.lookup(tokens_of(prompt, count)))
+    def password(self, text: str) -> None:
+        """What the ranks have at hand from now on; they look at every connect."""
+        os.environ |= {"LMCACHE_RESP_USERNAME": "engine", "LMCACHE_RESP_PASSWORD": text}
+
+    def lookup(self, prompt: int, count: int, tags: dict[str, str] | None = None) -> int:
+        configs = {f"lmcache.tag.{name}": value for name, value in (tags or {}).items()}
+        return int(self.engine.lookup(tokens_of(prompt, count), request_configs=configs or None))
 
     def prefetch(self, name: str, prompt: int, count: int) -> int:
         self.engine.async_lookup_and_prefetch(name, tokens=tokens_of(prompt, count))
         return self.answers.wait(name, 10.0)
 
-    def abort(self, name: str, prompt: int, count: int, *, early: bool) -> None:
+    def abort(
+        self, name: str, prompt: int, count: int, *, wait: bool, seconds: float | None
+    ) -> None:
+        """A request that ends before it is loaded, or whose lookup may take only so long."""
+        normal = self.engine._settings
+        if seconds is not None:
+            self.engine._settings = replace(normal, lookup_seconds=seconds)
         self.engine.async_lookup_and_prefetch(name, tokens=tokens_of(prompt, count))
-        if not early:
+        self.engine._settings = normal
+        if wait:
             self.answers.wait(name, 10.0)
         self.engine.cleanup_memory_objs(name)
 

@@ -61,7 +61,9 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := far.recv(65536):
                 if self.fault == "length":
-                    data = data.replace(b"$4096\r\n", b"$4095\r\n")
+                    data = data.replace(b"$4096\r\n", b"$4095\r\n").replace(
+                        b"$4194304\r\n", b"$4194303\r\n"
+                    )
                 elif self.fault == "garbage":
                     data = b"HTTP/1.1 400 Bad Request\r\n\r\n"
                 elif self.fault == "stall":

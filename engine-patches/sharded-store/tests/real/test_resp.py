@@ -44,9 +44,9 @@ def empty(values: list[bytearray]) -> list[bytearray]:
     return [bytearray(len(value)) for value in values]
 
 
-@pytest.fixture
-def instance(server: Server) -> Iterator[Instance]:
-    made = Instance(server.address)
+@pytest.fixture(params=[0, 1 << 20], ids=["any", "1 MiB"])
+def instance(server: Server, request: pytest.FixtureRequest) -> Iterator[Instance]:
+    made = Instance(server.address, Options(low_water=request.param))
     yield made
     assert made.close(5.0)
 
@@ -113,12 +113,15 @@ def test_no_pair_of_lengths_waits_for_bytes_that_do_not_come(
     assert time.monotonic() - began < 2.0
 
 
-def test_a_proxy_that_lies_cuts_or_stalls_costs_one_deadline(server: Server) -> None:
-    keys, values = make(6, 4096)
+@pytest.mark.parametrize(("size", "low_water"), [(4096, 0), (4096 << 10, 1 << 20)])
+def test_a_proxy_that_lies_cuts_or_stalls_costs_one_deadline(
+    server: Server, size: int, low_water: int
+) -> None:
+    keys, values = make(6, size)
     direct = Instance(server.address)
     run(direct, Verb.SET, keys, values)
     proxy = Proxy(server.port)
-    through = Instance(proxy.address)
+    through = Instance(proxy.address, Options(low_water=low_water))
     try:
         for fault in ("length", "cut", "stall", "garbage", "close"):
             proxy.fault = fault

@@ -8,10 +8,8 @@ import torch
 from kvserving_sharded_store.blocks import PagedBytes, as_rows
 
 from .engines import Engine
+from .group import options
 from .servers import Server
-from .test_group import options, servers
-
-__all__ = ["servers"]
 
 CHUNK, BLOCK, BLOCKS = 32, 8, 40
 

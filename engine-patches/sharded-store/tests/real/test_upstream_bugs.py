@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from .engines import CHUNK, Engine
+from .group import COUNT, options, whole
 from .servers import Server
-from .test_group import COUNT, options, servers, whole
-
-__all__ = ["servers"]
 
 BROKEN = pytest.mark.xfail(strict=True, reason="LMCache 0.5.6")
 STOCK = pytest.param(False, marks=BROKEN, id="stock")

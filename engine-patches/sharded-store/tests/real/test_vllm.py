@@ -10,13 +10,13 @@ import importlib.util
 import os
 import random
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from .removal import Removal
 from .servers import Server
 from .serving import (
     Answer,
@@ -39,6 +39,8 @@ pytestmark = pytest.mark.skipif(
 )
 CHUNK, TOKENS = 64, 1000
 HIT = TOKENS // CHUNK * CHUNK
+TRIES = int(os.environ.get("KVSERVING_TEST_DELETES", "10"))
+"""Of chunks that go between lookup and load; `make soak` has 50."""
 GQA_CHUNK = 2 * 2 * CHUNK * 1 * 64 * 4
 """Bytes of a chunk of one rank: layers, K and V, tokens, heads, head size, float32."""
 
@@ -118,9 +120,9 @@ def test_gqa_each_rank_has_its_heads_and_a_fresh_engine_loads_them(
         assert "round-trip self-test: passed" in first.log
         assert first.ask(text).equals(want)
         others = {
-            other: first.ask(other, 4) for other in (prompt(100 + n, TOKENS) for n in range(10))
+            text: first.ask(text, 4) for text in (prompt(100 + n, TOKENS) for n in range(TRIES))
         }
-        stored(tier, [11 * HIT // CHUNK] * 2)
+        stored(tier, [(TRIES + 1) * HIT // CHUNK] * 2)
         assert first.terminate() < 20
     with serving(make("gqa", attention="GQA")) as (fresh,):
         assert fresh.ask(text).equals(want)
@@ -128,7 +130,8 @@ def test_gqa_each_rank_has_its_heads_and_a_fresh_engine_loads_them(
         for rank in ("0", "1"):
             read = fresh.metric("kvserving_store_read_bytes_total", rank=rank)
             assert read >= HIT // CHUNK * GQA_CHUNK
-        deleted_meanwhile(fresh, tier, others)
+        for other, (got, _) in deleted_meanwhile(fresh, tier, others).items():
+            assert got.equals(others[other])
         for server in tier:
             server.ask(b"FLUSHALL")
         fresh.forget()
@@ -144,23 +147,26 @@ def test_gqa_each_rank_has_its_heads_and_a_fresh_engine_loads_them(
         spoiled.terminate()
 
 
-def deleted_meanwhile(engine: Vllm, tier: list[Server], others: dict[str, Answer]) -> None:
-    """Keys go while prompts are looked up and loaded, which no memory of this engine holds."""
-    chance = random.Random(5)
-    for text, want in others.items():
-        stop = threading.Event()
+def deleted_meanwhile(
+    engine: Vllm, tier: list[Server], others: dict[str, Answer]
+) -> dict[str, tuple[Answer, int]]:
+    """A chunk of each prompt goes between its lookup and its load; answers, and tokens hit.
 
-        def remove(stop: threading.Event = stop) -> None:
-            while not stop.is_set():
-                server = chance.choice(tier)
-                server.ask(b"EVAL", b"redis.call('UNLINK', redis.call('RANDOMKEY'))", b"0")
-
-        thread = threading.Thread(target=remove)
-        thread.start()
-        got = engine.ask(text, 4)
-        stop.set()
-        thread.join()
-        assert got.equals(want), got.error
+    No memory of this engine holds any of them.
+    """
+    chance, found = random.Random(5), {}
+    for text in others:
+        before = engine.hits()
+        with Removal(chance.choice(tier), chance) as removal:
+            got = engine.ask(text, 4)
+        assert got.error is None
+        assert removal.removed is not None, "nothing was looked up"
+        found[text] = (got, engine.hits() - before)
+    assert engine.metric("kvserving_store_absent_after_exists_total") >= len(others) / 5, (
+        "the chunks went before the lookup or after the load"
+    )
+    assert any(0 < hit < HIT for _, hit in found.values())
+    return found
 
 
 def test_mla_each_rank_stores_half_and_valkey_may_come_and_go(
@@ -208,6 +214,34 @@ def test_mla_each_rank_stores_half_and_valkey_may_come_and_go(
 
         assert until(again, 10, "stored again") < 6.0
         fresh.terminate()
+
+
+def test_mla_chunks_that_go_between_lookup_and_load_leave_what_a_local_hit_gives(
+    make: Make, tier: list[Server]
+) -> None:
+    with serving(make("mla", attention="MLA")) as (first,):
+        others = {
+            text: first.ask(text, 4) for text in (prompt(300 + n, TOKENS) for n in range(TRIES))
+        }
+        until(lambda: sum(map(keys, tier)) == TRIES * HIT // CHUNK, 20, "stored")
+        first.terminate()
+    with serving(make("mla", attention="MLA")) as (fresh,):
+        found = deleted_meanwhile(fresh, tier, others)
+        fresh.terminate()
+    for server in tier:
+        server.ask(b"FLUSHALL")
+    with serving(make("mla", attention="MLA")) as (other,):
+        for text, (got, hit) in found.items():
+            assert hit % CHUNK == 0
+            if hit:
+                # Only so much of it is in memory then.
+                assert other.ask(text[: hit + 1], 1).error is None
+            before = other.hits()
+            local = other.ask(text, 4)
+            assert other.hits() - before == hit
+            assert got.tokens == local.tokens
+            assert got.logprobs == pytest.approx(local.logprobs, abs=1e-3)
+        other.terminate()
 
 
 def test_prefill_and_decode_over_nixl_beside_the_store(
