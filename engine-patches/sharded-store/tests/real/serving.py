@@ -24,6 +24,7 @@ from typing import Any
 
 CONNECTOR = "ShardedStoreConnector"
 NIXL = {"kv_connector": "NixlConnector"}
+QUERIES = "vllm:external_prefix_cache_queries_total"
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 
 
@@ -287,6 +288,14 @@ class Vllm:
 
     def hits(self) -> int:
         return int(self.metric("vllm:external_prefix_cache_hits_total"))
+
+    def asked(self, text: str, tokens: int = 24) -> tuple[Answer, int]:
+        """An answer, and the tokens hit for it: the counters follow a little after the answer."""
+        queries, hits = self.metric(QUERIES), self.hits()
+        answer = self.ask(text, tokens)
+        if answer.error is None:
+            until(lambda: self.metric(QUERIES) > queries, 10, "the request is counted")
+        return answer, self.hits() - hits
 
     def forget(self) -> None:
         """Empty the engine's own prefix cache."""

@@ -79,13 +79,13 @@ def test_ranks_that_split_the_heads_otherwise_never_hit() -> None:
 
 def test_processes_without_a_common_hash_seed_make_the_same_keys() -> None:
     code = (
-        "import sys; from tests.real.engines import Rank;"
+        "import sys, tests.real.preload; from tests.real.engines import Rank;"
         "made = Rank(0, 1, int(sys.argv[1]), {'url': 'resp://127.0.0.1:1'});"
         "print('KEY', made.key(1, 7).hex(), hash('x')); sys.stdout.flush();"
         "import os; os._exit(0)"
     )
     said = set()
-    for seed in ("1", "2", "random"):
+    for seed in ("1", "random"):
         done = subprocess.run(
             [sys.executable, "-c", code, str(free_port())],
             env=os.environ | {"PYTHONHASHSEED": seed},
@@ -97,7 +97,7 @@ def test_processes_without_a_common_hash_seed_make_the_same_keys() -> None:
         )
         said.add(next(line for line in done.stdout.splitlines() if line.startswith("KEY")))
     assert len({line.split()[1] for line in said}) == 1
-    assert len({line.split()[2] for line in said}) == 3, "the seeds did not differ"
+    assert len({line.split()[2] for line in said}) == 2, "the seeds did not differ"
 
 
 def test_a_second_instance_per_rank_keeps_the_hits_of_a_warm_tier() -> None:
