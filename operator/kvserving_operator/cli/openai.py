@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
 
 from kvserving_operator.cli.errors import UsageError
 
@@ -77,7 +78,7 @@ class Client:
         """Send a request and fill in ``answer``; never raises for what the server does."""
         answer.sent = self.now()
         try:
-            async with self._session.post(self._url, data=content) as response:
+            async with self._session.post(self._url, data=content, read_bufsize=_LINE) as response:
                 if response.status != 200:
                     raise AnswerError(await _refusal(response))
                 async for event in _events(response):
@@ -88,6 +89,8 @@ class Client:
             answer.error = f"{error}" or type(error).__name__
         except TimeoutError:
             answer.error = "timeout"
+        except HttpProcessingError as error:  # of a line that is longer than the buffer
+            answer.error = f"the stream cannot be read: {error.message[:100]}"
         answer.end = self.now()
 
     def _take(self, event: Mapping[str, Any], answer: Answer) -> None:

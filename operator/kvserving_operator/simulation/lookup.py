@@ -81,6 +81,8 @@ class Lookup:
         remote, tier, model = self._remote, self._tier, self._model
         if remote is None or tier is None or model is None or remote.loading is Loading.BYPASS:
             return False
+        if tokens < remote.min_tokens:
+            return False
         if remote.loading is not Loading.AUTO:
             return True
         return prefers_load(model, tokens, Load(busy=busy, owed_bytes=tier.owed_bytes(now)))

@@ -87,6 +87,8 @@ class Remote(Spec):
     request_fixed_seconds: Seconds = 0.0
     """Tw: a hit waits so long for itself alone."""
     loading: Loading = Loading.AUTO
+    min_tokens: Annotated[int, Field(ge=0)] = 0
+    """Shorter hits are recomputed, whatever ``loading`` says."""
     lookup_timeout_seconds: PositiveFloat = 3.0
     cancel_late: bool = False
     """Whether a lookup that timed out gives its transfers up (the sharded store does)."""

@@ -1,6 +1,6 @@
 """Scenarios from YAML: the shipped parameter file, and a user's spec that may extend it. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -15,6 +15,11 @@ _PARENT: Final = "extends"
 
 class SpecError(ValueError):
     """A scenario that cannot be used; the message names the field and what is wrong with it."""
+
+    def __init__(self, message: str, missing: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.missing = missing
+        """Every field that has to be given, where that is the fault."""
 
 
 @cache
@@ -42,12 +47,25 @@ def scenario(content: Mapping[str, Any], changes: Mapping[str, Any] | None = Non
     try:
         return Scenario.model_validate(merged)
     except ValidationError as error:
-        # Where a field takes a number or a mapping, what is wrong with the mapping comes last.
-        fault = error.errors()[-1]
-        # Pydantic puts the names of such alternatives between the fields'.
-        parts = [str(part) for part in fault["loc"] if str(part)[:1].islower()]
-        field = ".".join(part for part in parts if "-" not in part) or "the spec"
-        raise SpecError(f"{field}: {fault['msg']}") from None
+        raise _fault(error) from None
+
+
+def _fault(error: ValidationError) -> SpecError:
+    """One fault, or everything that is missing."""
+    faults = error.errors()
+    missing = [_field(fault["loc"]) for fault in faults if fault["type"] == "missing"]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        return SpecError(f"{', '.join(missing)} {verb} missing", missing)
+    # Where a field takes a number or a mapping, what is wrong with the mapping comes last.
+    return SpecError(f"{_field(faults[-1]['loc'])}: {faults[-1]['msg']}")
+
+
+def _field(location: Sequence[int | str]) -> str:
+    """The path in the file; pydantic puts the names of alternatives between the fields'."""
+    parts = [str(part) for part in location]
+    named = [part for part in parts if part[:1].islower() and "-" not in part]
+    return ".".join(named) or "the spec"
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

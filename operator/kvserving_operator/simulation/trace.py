@@ -18,7 +18,7 @@ _HASH_TOKENS: Final = 512
 _TEXT_BLOCK: Final = 64
 """Words of a text that are compared as one piece."""
 
-_KEYS: Final = frozenset(
+KEYS: Final = frozenset(
     {"offset", "promptTokens", "outputTokens", "prefix", "hashIds", "hashTokens", "text"}
 )
 
@@ -89,9 +89,9 @@ def record(request: Request) -> dict[str, Any]:
 def _request(content: Any, number: int) -> Request:
     if not isinstance(content, dict):
         raise TraceError("is no JSON object")
-    unknown = sorted(set(content) - _KEYS)
+    unknown = sorted(set(content) - KEYS)
     if unknown:
-        raise TraceError(f"{unknown[0]!r} is not known; there are {', '.join(sorted(_KEYS))}")
+        raise TraceError(f"{unknown[0]!r} is not known; there are {', '.join(sorted(KEYS))}")
     given = [key for key in ("prefix", "hashIds", "text") if key in content]
     if len(given) > 1:
         raise TraceError(f"{given[0]} and {given[1]} exclude each other: leave one")

@@ -1,15 +1,19 @@
 """The command: its JSON, its text, its files, and one line for what cannot be simulated."""
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
 import pytest
 
 from kvserving_operator.cli import main as program
-from kvserving_operator.simulation.trace import parse
+from kvserving_operator.simulation.scenario import Scenario, Spec
+from kvserving_operator.simulation.trace import KEYS, parse
 
+ROOT = Path(__file__).parents[4]
 SECONDS = {"type": ["number", "null"], "minimum": 0}
 PERCENTILES = ("p50", "p90", "p99", "max", "mean")
 RESULT: dict[str, Any] = {
@@ -104,7 +108,7 @@ def test_compare_shows_every_percentile_of_both(run: Any, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "the scenario: engines: Field required"),
+        ((), "the scenario: bytesPerToken, engines are missing"),
         (("--workload", "h3"), "--workload h3: neither a file nor one of table2-recompute,"),
         (("--workload", "table2-h3", "--set", "engines"), "--set engines: write KEY=VALUE"),
         (("--workload", "table2-h3", "--set", "seed=1"), "table2-h3: seed: Extra inputs"),
@@ -123,3 +127,20 @@ def test_what_is_wrong_is_one_line(
     assert status == 2
     assert err.startswith(f"kvserving: {message.replace('{}', str(tmp_path))}")
     assert (out, err.count("\n")) == ("", 1)
+
+
+def test_every_key_of_results_traces_and_specs_is_documented() -> None:
+    page = (ROOT / "docs/cli.md").read_text()
+    written = set(re.findall(r"[A-Za-z0-9]+", "".join(re.findall(r"`[^`]*`", page))))
+    promised = {*RESULT["properties"], *PERCENTILES, *KEYS, *spec_keys(Scenario)}
+    assert promised - written == {"description"}
+
+
+def spec_keys(model: type[Spec]) -> Iterator[str]:
+    """The keys of a spec and of everything in it."""
+    for field in model.model_fields.values():
+        yield field.alias or ""
+        kinds = [field.annotation, *get_args(field.annotation)]
+        for kind in kinds:
+            if isinstance(kind, type) and issubclass(kind, Spec):
+                yield from spec_keys(kind)

@@ -106,6 +106,12 @@ def test_bypass_loads_nothing() -> None:
     assert ttft(run) == pytest.approx([0.801])
 
 
+@pytest.mark.parametrize(("least", "loaded"), [(800, True), (801, False)])
+def test_hits_that_are_too_short_are_recomputed(*, least: int, loaded: bool) -> None:
+    run = simulate(scenario(remote(minTokens=least)), requests(0.0))
+    assert ttft(run) == pytest.approx([1.101 if loaded else 0.801])
+
+
 def test_decode_adds_transfer_and_first_step_and_streams_share_a_step() -> None:
     decode = {"alphaSeconds": 0.01, "betaSeconds": 0.01, "transferBandwidth": 8.01e6}
     changes = {"primed": {"remote": 0.0}, "decode": decode}
