@@ -5,6 +5,7 @@ granikv calibrate OUT.json            needs a GPU
 granikv bench kernels OUT.json        needs a GPU
 granikv bench serve OUT.json ...      needs a GPU and SGLang; arguments of granikv.serve_bench
 granikv bench resize OUT.json         simulated steps, real pools; no GPU
+granikv bench day OUT.json            a mixed day: static HOT shares against the tuned one; no GPU
 """
 
 import argparse
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from granikv import plot
+from granikv import day, plot
 from granikv.dispatch import Dispatcher, load_table
 from granikv.simulate import Engine, Setup
 from granikv.trace import Arrival, synthetic
@@ -40,13 +41,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     resized = bench.add_parser("resize", help="20 to 50 and back under load, and a sweep")
     resized.add_argument("--requests", type=int, default=600)
     resized.set_defaults(run=bench_resize)
+    mixed = bench.add_parser("day", help="prefixes that change every minute, tuned or not")
+    mixed.add_argument("--seconds", type=float, default=60.0, help="of each of six phases")
+    mixed.set_defaults(run=bench_day)
     serve = bench.add_parser("serve", help="real SGLang servers", add_help=False)
     serve.set_defaults(run=bench_serve)
-    for command in (told, measured, kernels, resized):
+    for command in (told, measured, kernels, resized, mixed):
         command.add_argument("--kv-heads", type=int, default=8)
         command.add_argument("--group", type=int, default=4)
         command.add_argument("--dim", type=int, default=128)
-    for command in (measured, kernels, resized):
+    for command in (measured, kernels, resized, mixed):
         command.add_argument("out", type=Path)
     given, rest = parser.parse_known_args(arguments)
     if rest and given.run is not bench_serve:
@@ -111,6 +115,20 @@ def bench_resize(given: argparse.Namespace) -> int:
     series = {"output tokens/s (simulated)": rates}
     _draw(given.out, "HOT fraction", percents, series, "percent", "tokens/s")
     return int(bool(moved["wrongTokens"] or moved["failed"]))
+
+
+def bench_day(given: argparse.Namespace) -> int:
+    """Output tokens a second over a day of changing prefixes, by HOT share and tuned."""
+    found = day.play(seconds=given.seconds, progress=_progress)
+    _write(given.out, found)
+    shares = [name for name in found["runs"] if name != "tuned"]
+    rates = {name: row["outputTokensPerSecond"] for name, row in found["runs"].items()}
+    series = {
+        "static": [rates[name] for name in shares], "tuned": [rates["tuned"]] * len(shares)
+    }  # fmt: skip
+    _draw(given.out, "a mixed day (simulated)", list(map(float, shares)), series, "percent HOT",
+          "output tokens/s")  # fmt: skip
+    return int(any(row["wrongTokens"] or row["failed"] for row in found["runs"].values()))
 
 
 def resize_under_load(requests: int, prefixes: int = 8) -> dict[str, Any]:

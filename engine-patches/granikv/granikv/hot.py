@@ -122,6 +122,10 @@ class HotPool:
         """Free slots below the ceiling, whether contiguous or not."""
         return self.ceiling - self.bump + sum(n for _, n in self._free)
 
+    def hole_slots(self) -> int:
+        """Free slots between slabs: what can be neither lent nor given away without moving one."""
+        return sum(n for _, n in self._free)
+
     def fragmentation(self) -> float:
         """1 - largest free run / free slots; 0 when nothing is free."""
         free = self.free_slots()

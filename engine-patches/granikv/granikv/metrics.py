@@ -10,7 +10,7 @@ from typing import Any
 
 from granikv.cache import PrefixCache
 from granikv.dispatch import Dispatcher
-from granikv.resize import FpController
+from granikv.resize import FpController, Signals
 from granikv.slots import SlotState
 
 HELP = {
@@ -21,6 +21,11 @@ HELP = {
     "granikv_lent_slots": "HOT slots on loan to COLD.",
     "granikv_dispatch_steps_total": "Classes computed, by way.",
     "granikv_class_steps_total": "Decode steps of a class, by path, members and prefix tokens.",
+    "granikv_hot_used_slots": "HOT slots that slabs hold.",
+    "granikv_hot_wanted_slots": "Live prefixes that are HOT or would pay if they were, in tokens.",
+    "granikv_hot_hole_slots": "Free slots between slabs, which can be neither lent nor given away.",
+    "granikv_cold_headroom_low_slots": "Least room for token slots in the last window.",
+    "granikv_preempted_total": "Requests pushed back for want of KV.",
     "granikv_decode_steps_total": "Decode steps, quiet or beside a resize or promotion.",
     "granikv_decode_step_microseconds": "Time from one decode step to the next, last 4,096.",
     "granikv_dispatch_regret_microseconds_total": "Chosen way minus the table's best, a layer.",
@@ -60,6 +65,17 @@ def collect(
             samples["granikv_dispatch_steps_total", (("way", way.value),)] = float(count)
         samples["granikv_dispatch_regret_microseconds_total", ()] = dispatcher.regret_us
     return samples
+
+
+def of_signals(seen: Signals, preempted: int) -> Samples:
+    """What a tuner of the HOT share goes by, inside the engine or outside; `preempted` so far."""
+    return {
+        ("granikv_hot_used_slots", ()): float(seen.hot_used),
+        ("granikv_hot_wanted_slots", ()): float(seen.hot_wanted),
+        ("granikv_hot_hole_slots", ()): float(seen.hot_stuck),
+        ("granikv_cold_headroom_low_slots", ()): float(seen.cold_low),
+        ("granikv_preempted_total", ()): float(preempted),
+    }
 
 
 def flat(samples: Mapping[tuple[str, tuple[tuple[str, str], ...]], float]) -> dict[str, float]:

@@ -25,6 +25,7 @@ class Signals:
     cold_low: int  # least COLD headroom seen in this window
     cold_failed: int  # COLD allocations that failed in this window (a count)
     preempted: int = 0  # requests pushed back for want of KV in this window (a count)
+    hot_stuck: int = 0  # free HOT slots that cannot be lent: holes between slabs
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Limits:
 
     min_percent: int = MIN_PERCENT
     max_percent: int = MAX_PERCENT
-    step: int = 10  # points a change, at most
+    step: int = 30  # points a change, at most
     slack: float = 1.15  # HOT room over what is wanted, for first fit
     low_water: float = 0.03  # COLD headroom under this share of all slots is pressure
     band: int = 2  # points that are not worth a move
@@ -52,13 +53,19 @@ class Proposal:
 
 
 def propose(seen: Signals, limits: Limits) -> Proposal | None:
-    """The fraction that these signals ask for, one bounded step away; None: stay."""
+    """The fraction that these signals ask for, one bounded step away; None: stay.
+
+    HOT lends its idle tail, so a share that is too large costs nothing and shrinking gives COLD
+    only the holes between slabs.  A prefix takes as many slots in COLD as in HOT, so pressure on
+    COLD is no reason against growing either: what grows, is refused or rolled back if need be.
+    """
     now = percent_of(seen.hot_size, seen.total)
     wanted = -(-int(seen.hot_wanted * limits.slack) * 100 // seen.total)
     starving = seen.cold_failed or seen.preempted or seen.cold_low < limits.low_water * seen.total
     if starving and wanted < now:
-        target, reason = wanted, f"COLD is short ({seen.cold_low} slots) and HOT wants {wanted} %"
-    elif seen.hot_failed and not starving and wanted > now:
+        target = max(wanted, now - 100 * seen.hot_stuck // seen.total)
+        reason = f"COLD is short ({seen.cold_low} slots), {seen.hot_stuck} lie between slabs"
+    elif seen.hot_failed and wanted > now:
         target, reason = wanted, f"{seen.hot_failed} HOT slots asked in vain, wants {wanted} %"
     else:
         return None
@@ -93,7 +100,7 @@ class FpController:
 
     upkeep: Upkeep
     limits: Limits = field(default_factory=Limits)
-    dwell: float = 60.0  # least time between two changes of its own, in the caller's unit
+    dwell: float = 60.0  # least time before it shrinks again; a quarter of it before it grows
     repeats: int = 3  # windows in a row that must propose the same direction
     max_slots_per_step: int = 8192
     max_steps: int = 10_000  # a resize that takes longer is rolled back
@@ -153,7 +160,7 @@ class FpController:
             return None
         direction = 1 if proposal.percent > self.percent else -1
         self._streak = self._streak + direction if self._streak * direction > 0 else direction
-        rested = now - self._changed_at >= self.dwell
+        rested = now - self._changed_at >= (self.dwell if direction < 0 else self.dwell / 4)
         if abs(self._streak) >= self.repeats and rested and not self.busy:
             self._streak = 0
             if self.resize(proposal.percent, now):

@@ -19,7 +19,7 @@ from granikv.dispatch import PAGED_WAYS, CostTable, load_table
 from granikv.errors import OutOfSlotsError
 from granikv.fakekv import FakeKV
 from granikv.memory import Memory
-from granikv.metrics import collect, flat, render
+from granikv.metrics import collect, flat, of_signals, render
 from granikv.policy import Admission, HotnessEviction, LruEviction
 from granikv.radix import Lease
 from granikv.report import Report
@@ -44,6 +44,7 @@ class Setup:
     half_life: float = 120.0  # seconds
     copies_per_step: int = 8192  # slots
     tune: bool = False  # let the engine's own controller move the fraction
+    dwell: float = 20.0  # seconds between two moves of it
     gpu: str = "NVIDIA H200"
 
 
@@ -105,7 +106,7 @@ class Engine:
             eviction=hotness if setup.eviction == "hotness" else LruEviction(),
         )
         self.fp = FpController(
-            self.upkeep, Limits(), dwell=20.0, max_slots_per_step=setup.copies_per_step
+            self.upkeep, Limits(), dwell=setup.dwell, max_slots_per_step=setup.copies_per_step
         )
         self.mailbox = mailbox
         self.running: list[_Request] = []
@@ -180,23 +181,21 @@ class Engine:
             a - b for a, b in zip(seen, self._failed_before, strict=True)
         )
         self._failed_before, self._window_at = seen, self.now
+        wanted = sum(
+            node.length
+            for node in self.cache.tree.nodes(held=True)
+            if node.hot or self.table.gain(node.refs, node.length) > 0
+        )
+        used = self.memory.hot.ceiling - self.memory.hot.free_slots()
+        signals = Signals(
+            self.setup.slots, self.memory.hot.size, used, wanted, hot_failed,
+            self._cold_low, cold_failed, preempted, self.memory.hot.hole_slots(),
+        )  # fmt: skip
         if self.setup.tune:
-            wanted = sum(
-                node.length
-                for node in self.cache.tree.nodes(held=True)
-                if node.hot or self.table.gain(node.refs, node.length) > 0
-            )
-            used = self.memory.hot.ceiling - self.memory.hot.free_slots()
-            self.fp.observe(
-                Signals(
-                    self.setup.slots, self.memory.hot.size, used, wanted, hot_failed,
-                    self._cold_low, cold_failed, preempted,
-                ),
-                self.now,
-            )  # fmt: skip
+            self.fp.observe(signals, self.now)
         self._cold_low = self.setup.slots
         self.report.percents.append(self.fp.percent)
-        samples = collect(self.cache, self.fp)
+        samples = collect(self.cache, self.fp) | of_signals(signals, self.report.preempted)
         self.metrics_text = render(samples)
         if self.mailbox is not None:
             self.mailbox.publish(self.fp.percent, self.fp.last_reason, flat(samples))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from granikv import plot
+from granikv import day, plot
 from granikv.cli import main, resize_under_load
 
 
@@ -36,6 +36,16 @@ def test_the_way_back_is_refused_while_more_is_held_than_fits() -> None:
     found = resize_under_load(120, prefixes=16)
     assert found["asked"] == [True, False]
     assert (found["wrongTokens"], found["failed"], found["finished"]) == (0, 0, 120)
+
+
+def test_a_mixed_day_is_played_by_shares_and_tuned() -> None:
+    phases = (day.Phase(2, 512, 60.0), day.Phase(5, 2048, 60.0))
+    found = day.play((20, 40), seconds=1.0, phases=phases)
+    assert set(found["runs"]) == {"20", "40", "tuned"}
+    for row in found["runs"].values():
+        assert (row["finished"], row["failed"], row["wrongTokens"]) == (120, 0, 0)
+    assert found["best static"] in {"20", "40"}
+    assert found["tuned over best"] <= found["tuned over 20"]
 
 
 def test_unknown_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,13 +3,15 @@
 import json
 import threading
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from granikv.control import Mailbox
+from granikv.control import Mailbox, serve
 from granikv.errors import BadSizeError
 from granikv.poolsim import main
+from granikv.resize import Limits, Signals, propose, slots_of
 from granikv.simulate import Engine, Setup
 from granikv.trace import Arrival, read_trace, synthetic
 
@@ -69,6 +71,81 @@ def test_the_door_changes_the_fraction_of_a_running_engine() -> None:
     assert state["settings"] == {"hotPercent": 40, "hotPercentWanted": 40}
     assert state["counters"]["granikv_resize_committed"] == 1.0
     assert b"granikv_hot_percent 40\n" in engine.metrics_text
+
+
+TUNED = Setup(slots=120_000, percent=5, max_batch=128, chunk=512, copies_per_step=4096, dwell=1.0)
+
+
+def wide_load():  # type: ignore[no-untyped-def]
+    """Six prefixes of 3,000 tokens, each with a dozen requests at any time: 15 % of the slots."""
+    return synthetic(500, 60.0, prefixes=6, length=3000, zipf=0.3, suffix=40, output=120)
+
+
+def test_tuning_moves_the_share_to_what_the_load_wants() -> None:
+    """5 % holds two of six prefixes: the controller grows HOT until they fit, and no further."""
+
+    def run(*, tune: bool) -> tuple[Engine, float]:
+        engine = Engine(replace(TUNED, tune=tune))
+        report = engine.run(wide_load())
+        assert (report.finished, report.failed, report.wrong_tokens) == (500, 0, 0)
+        engine.memory.check()
+        return engine, engine.cache.counters.hot_hit_tokens
+
+    still, few = run(tune=False)
+    tuned, many = run(tune=True)
+    assert still.fp.percent == 5
+    assert 15 <= tuned.fp.percent <= 24
+    assert tuned.fp.counters.committed >= 1
+    assert many > 1.5 * few
+
+
+def test_an_outside_tuner_closes_the_loop_over_the_door() -> None:
+    """Reads the published signals, proposes as the engine would, and asks; as an operator does."""
+    mailbox = Mailbox("one", "2026-01-01T00:00:00Z", 5)
+    engine = Engine(TUNED, mailbox)
+    server = serve(mailbox, port=0)
+    base = f"http://127.0.0.1:{server.server_address[1]}"
+    asked: list[int] = []
+    failed = 0.0
+
+    def turn() -> None:
+        nonlocal failed
+        with urllib.request.urlopen(f"{base}/v1/state", timeout=10) as answer:
+            state = json.loads(answer.read())
+        seen, now = state["counters"], state["settings"]
+        if now["hotPercent"] != now["hotPercentWanted"] or not seen:
+            return
+        signals = Signals(
+            TUNED.slots, slots_of(now["hotPercent"], TUNED.slots),
+            int(seen["granikv_hot_used_slots"]), int(seen["granikv_hot_wanted_slots"]),
+            int(seen["granikv_memory_hot_failed_slots"] - failed),
+            int(seen["granikv_cold_headroom_low_slots"]), 0, 0,
+            int(seen["granikv_hot_hole_slots"]),
+        )  # fmt: skip
+        failed = seen["granikv_memory_hot_failed_slots"]
+        if (wish := propose(signals, Limits())) is not None:
+            body = json.dumps({"hotPercent": wish.percent}).encode()
+            request = urllib.request.Request(
+                f"{base}/v1/settings", body, {"If-Match": state["startId"]}, method="PUT"
+            )
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                assert answer.status == 200
+            asked.append(wish.percent)
+
+    def tuned_load():  # type: ignore[no-untyped-def]
+        for number, arrival in enumerate(wide_load()):
+            if number % 60 == 59:  # once a simulated second
+                turn()
+            yield arrival
+
+    try:
+        report = engine.run(tuned_load())
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert (report.finished, report.failed, report.wrong_tokens) == (500, 0, 0)
+    assert 15 <= engine.fp.percent <= 24
+    assert engine.fp.counters.committed == len(asked) >= 1
 
 
 def test_command_line_plays_a_trace_file(

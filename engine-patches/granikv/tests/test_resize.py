@@ -31,13 +31,15 @@ def signals(**changes: int) -> Signals:
     [
         ({}, None),
         ({"hot_failed": 80, "hot_wanted": 230}, 27),
-        ({"hot_failed": 80, "hot_wanted": 700}, 30),
-        ({"hot_failed": 80, "hot_wanted": 230, "preempted": 1}, None),
+        ({"hot_failed": 80, "hot_wanted": 700}, 50),
+        ({"hot_failed": 80, "hot_wanted": 230, "preempted": 1}, 27),
         ({"hot_failed": 80, "hot_wanted": 150}, None),
-        ({"cold_low": 10}, 12),
-        ({"cold_failed": 2, "hot_wanted": 0}, 10),
-        ({"cold_failed": 2, "hot_wanted": 0, "hot_size": 60}, None),
-        ({"cold_failed": 2, "hot_wanted": 170}, None),
+        ({"cold_low": 10}, None),
+        ({"cold_low": 10, "hot_stuck": 40}, 16),
+        ({"cold_failed": 2, "hot_wanted": 150, "hot_stuck": 100}, 18),
+        ({"cold_failed": 2, "hot_wanted": 0, "hot_stuck": 190}, 5),
+        ({"cold_failed": 2, "hot_wanted": 0, "hot_size": 60, "hot_stuck": 60}, None),
+        ({"cold_failed": 2, "hot_wanted": 170, "hot_stuck": 200}, None),
         ({"hot_failed": 9, "hot_wanted": 990, "hot_size": 790}, None),
     ],
 )
@@ -124,15 +126,19 @@ def test_a_new_wish_replaces_the_resize_under_way() -> None:
 
 def test_own_changes_need_repetition_and_rest() -> None:
     fp = controller(dwell=10.0)
-    wants = signals(hot_failed=50, hot_wanted=400)
+    wants = signals(hot_failed=50, hot_wanted=260)
     assert [fp.observe(wants, t) is not None for t in (0.0, 1.0)] == [False, False]
     assert fp.observe(signals(), 2.0) is None
     assert [fp.observe(wants, t) is not None for t in (3.0, 4.0, 5.0)] == [False, False, True]
     drive(fp)
     assert fp.percent == 30
     wants = signals(hot_failed=50, hot_wanted=400, hot_size=300)
-    assert [fp.observe(wants, t) is not None for t in (6.0, 7.0, 8.0, 9.0)] == [False] * 4
-    assert fp.observe(wants, 15.0) is not None
+    assert [fp.observe(wants, t) is not None for t in (6.0, 6.5, 7.0, 7.4)] == [False] * 4
+    assert fp.observe(wants, 7.5) is not None, "a quarter of the dwell before it grows"
+    drive(fp)
+    holes = signals(cold_low=0, hot_size=460, hot_wanted=0, hot_stuck=200)
+    assert [fp.observe(holes, t) is not None for t in (8.0, 9.0, 17.0)] == [False] * 3
+    assert fp.observe(holes, 17.5) is not None, "all of it before it shrinks"
 
 
 def test_bounds_outside_the_paper_s_range_are_refused() -> None:

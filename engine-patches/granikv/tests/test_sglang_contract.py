@@ -1,8 +1,7 @@
 """What the plugin takes from SGLang, checked against the text of real wheels (`run.sh contract`).
 
-Nothing of SGLang is imported: its dependencies want a GPU machine.  0.5.17 must hold in full.
-0.5.23 is known not to: its prefix cache has another contract, so the plugin must leave it alone;
-the test says which parts would still hold, and fails when that knowledge is out of date.
+Nothing of SGLang is imported: its dependencies want a GPU machine.  What the prefix caches and
+the allocator do with these contracts is tested in `test_sglang_adapter`.
 """
 
 import ast
@@ -168,14 +167,60 @@ def test_the_prefix_cache_is_that_of_the_version_that_ran() -> None:
     assert required <= fields(klass(RAN, module, "MatchResult"))
 
 
-def test_the_other_version_has_another_prefix_cache_and_is_left_alone() -> None:
+def test_the_later_prefix_cache_is_that_of_the_other_version() -> None:
     module = "sglang.srt.mem_cache.base_prefix_cache"
     base = klass(OTHER, module, "BasePrefixCache")
-    assert "checkpoint" in abstract(base) - ours("prefix.py", "GraniCache")
-    assert "device_indices" not in fields(klass(OTHER, module, "MatchResult"))
-    for node in ast.parse((PLUGIN / "plugin.py").read_text()).body:
-        if isinstance(node, ast.Assign) and node.targets[0].id == "KNOWN":  # type: ignore[attr-defined]
-            assert set(ast.literal_eval(node.value)) == {RAN}
+    mine = ours("prefix.py", "GraniCache") | ours("prefix_0523.py", "CheckpointCache")
+    assert abstract(base) <= mine
+    assert "checkpoint" in abstract(base), "else the adapter of the version that ran would do"
+    result = klass(OTHER, module, "MatchResult")
+    given = {"device_prefix_len", "last_device_node", "last_host_node", "best_match_node"}
+    without_default = {
+        n.target.id
+        for n in result.body
+        if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name) and n.value is None
+    }
+    assert without_default == given
+    assert parameters(method(base, "checkpoint")) == ["self", "req", "up_to"]
+    for name in ("lock", "unlock", "path_device_indices", "prefix_device_indices"):
+        assert method(base, name)
+    record = fields(klass(OTHER, "sglang.srt.managers.schedule_batch", "ReqKvInfo"))
+    assert {"req_pool_idx", "cache_protected_len", "cache_inserted_len"} <= record
+
+
+@pytest.mark.parametrize("version", [RAN, OTHER])
+def test_the_scheduler_has_what_the_steps_read(version: str) -> None:
+    module = "sglang.srt.managers.scheduler"
+    text = ast.unparse(tree(version, module))
+    for attribute in (
+        "token_to_kv_pool_allocator", "req_to_token_pool", "forward_stream", "schedule_stream",
+        "enable_overlap", "chunked_req",
+    ):  # fmt: skip
+        assert f"self.{attribute}" in text, attribute
+    run = method(klass(version, module, "Scheduler"), "run_batch")
+    assert parameters(run)[:2] == ["self", "batch"]
+    retract = method(
+        klass(version, "sglang.srt.managers.schedule_batch", "ScheduleBatch"), "retract_decode"
+    )
+    returned = [n.value for n in ast.walk(retract) if isinstance(n, ast.Return)]
+    assert all(isinstance(value, ast.Tuple) for value in returned), "the first are requests"
+    location = klass(version, "sglang.srt.mem_cache.memory_pool", "KVWriteLoc")
+    order = [n.target.id for n in location.body if isinstance(n, ast.AnnAssign)]  # type: ignore[union-attr]
+    assert order[:2] == ["loc", "swa_loc"]
+    context = klass(version, "sglang.srt.mem_cache.registry", "TreeCacheBuildContext")
+    assert {"params", "disable_radix_cache"} <= fields(context)
+
+
+def test_only_what_served_is_hooked_unasked() -> None:
+    from granikv.sglang.plugin import CHECKPOINT, KNOWN, UNSERVED, supported  # noqa: PLC0415
+
+    assert set(KNOWN) == {RAN}
+    assert set(UNSERVED) == {OTHER} == CHECKPOINT
+    assert supported(RAN, "")
+    assert not supported(OTHER, "")
+    assert supported(OTHER, OTHER)
+    assert not supported(OTHER, RAN)
+    assert not supported("0.6.0", "0.6.0"), "no adapter is known for it"
 
 
 @pytest.mark.parametrize("version", [RAN, OTHER])

@@ -7,7 +7,7 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from granikv.kernels.attention import level0_kernel, paged_kernel
+from granikv.kernels.attention import paged_kernel
 from granikv.kernels.combine import (
     adopt_kernel,
     merge_kernel,
@@ -15,6 +15,7 @@ from granikv.kernels.combine import (
     suffix_merge_kernel,
 )
 from granikv.kernels.move import copy_slots_kernel
+from granikv.kernels.slab import level0_kernel
 
 LOG2E = 1.4426950408889634
 

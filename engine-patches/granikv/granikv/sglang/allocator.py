@@ -39,8 +39,7 @@ class GraniAllocator(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
     def clear(self) -> None:
         """Forget everything (after a flush of the prefix cache)."""
         self.core.restart()
-        self.is_not_in_free_group = True
-        self.free_group: list[torch.Tensor] = []
+        self._ungroup()
 
     def available_size(self) -> int:
         """Slots that `alloc` can hand out."""
@@ -57,11 +56,24 @@ class GraniAllocator(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
         """Give engine slots back; padding is ignored."""
         if not free_index.numel():
             return
-        if not self.is_not_in_free_group:
-            self.free_group.append(free_index)
+        if self._grouped():
+            self.free_group.append(free_index.clone())
             return
         slots = free_index.cpu().numpy().astype(np.int64)
         self.core.free(slots[slots > 0] - 1)
+
+    def _grouped(self) -> bool:
+        """Whether frees are being collected: a flag up to 0.5.17, a list that is there later."""
+        if hasattr(self, "is_not_in_free_group"):
+            return not self.is_not_in_free_group
+        return self.free_group is not None
+
+    def _ungroup(self) -> None:
+        if hasattr(self, "is_not_in_free_group"):
+            self.is_not_in_free_group = True
+            self.free_group: Any = []
+        else:
+            self.free_group = None
 
 
 def to_device(slots: SlotArray, device: str | torch.device) -> torch.Tensor:

@@ -1,11 +1,14 @@
 """Entry point of `sglang.srt.plugins`: `--attention-backend granikv` (or the decode one alone).
 
 SGLang loads plugins in every process before it reads its arguments.  Without that argument the
-hooks below leave everything as it is.  Of a version that is not in `KNOWN` nothing is hooked: the
-name is there, it stands for the engine's own Triton backend, and a warning says so.
+hooks below leave everything as it is.  A version in `UNSERVED` has an adapter that was checked
+against its wheel but never served: it is hooked only if GRANIKV_TRY names that version.  Otherwise,
+and of any version that is unknown, nothing is hooked: the name is there, it stands for the engine's
+own Triton backend, and a warning says so.
 """
 
 import logging
+import os
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -13,21 +16,29 @@ NAME = "granikv"
 STOCK = "triton"
 # What is known of each version: see docs/granikv.md for what exactly ran.
 KNOWN = {"0.5.17": "served on one H200"}
+UNSERVED = {"0.5.23": "adapter checked against its wheel on CPU"}
+CHECKPOINT = frozenset({"0.5.23"})  # versions whose prefix cache has `checkpoint`
 log = logging.getLogger("sglang.granikv")
 
 
 def load() -> None:
     """Register the name and, of a version that we know, the hooks."""
     found = engine_version()
-    if found in KNOWN:
+    if supported(found, os.environ.get("GRANIKV_TRY", "")):
         _register(_make_ours)
-        _hook()
+        _hook(found)
         return
+    hint = f"; GRANIKV_TRY={found} tries it ({UNSERVED[found]})" if found in UNSERVED else ""
     log.warning(
-        "granikv: SGLang %s is none of %s; nothing is hooked, '%s' means the stock %s backend",
-        found, ", ".join(KNOWN), NAME, STOCK,
+        "granikv: SGLang %s never served with it (%s did)%s; nothing is hooked, '%s' means the "
+        "stock %s backend", found, ", ".join(KNOWN), hint, NAME, STOCK,
     )  # fmt: skip
     _register(_make_stock)
+
+
+def supported(found: str, tried: str) -> bool:
+    """Whether to hook this version; `tried` names one that has an adapter and never served."""
+    return found in KNOWN or (found in UNSERVED and found == tried)
 
 
 def engine_version() -> str:
@@ -73,11 +84,11 @@ def _make_stock(runner: Any) -> Any:
         ATTENTION_BACKENDS,
     )
 
-    log.warning("granikv: unknown SGLang version, serving with its own %s backend", STOCK)
+    log.warning("granikv: not hooked, serving with its own %s backend", STOCK)
     return ATTENTION_BACKENDS[STOCK](runner)
 
 
-def _hook() -> None:
+def _hook(found: str) -> None:
     from sglang.srt.mem_cache.allocator import TokenToKVPoolAllocator  # noqa: PLC0415
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415
 
@@ -94,9 +105,7 @@ def _hook() -> None:
         ours = isinstance(ctx.params.token_to_kv_pool_allocator, GraniAllocator)
         if not ours or ctx.disable_radix_cache:
             return original(ctx)
-        from granikv.sglang.prefix import GraniCache  # noqa: PLC0415
-
-        return GraniCache(ctx.params)
+        return _cache_class(found)(ctx.params)
 
     for target, hook, kind in (
         (HOOKS["allocator"], Allocator, HookType.REPLACE),
@@ -106,6 +115,17 @@ def _hook() -> None:
         (HOOKS["retract"], steps.after_retract, HookType.AFTER),
     ):
         HookRegistry.register(target, hook, kind)
+
+
+def _cache_class(found: str) -> Any:
+    """The prefix cache with the contract of this version."""
+    if found in CHECKPOINT:
+        from granikv.sglang.prefix_0523 import CheckpointCache  # noqa: PLC0415
+
+        return CheckpointCache
+    from granikv.sglang.prefix import GraniCache  # noqa: PLC0415
+
+    return GraniCache
 
 
 # Where we hook: the name as its user sees it, or the method.

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from granikv.metrics import Samples, collect, flat, render
+from granikv.metrics import Samples, collect, flat, of_signals, render
 from granikv.resize import Signals
 
 if TYPE_CHECKING:
@@ -20,9 +20,10 @@ def samples(core: "Core") -> Samples:
 
 def publish(core: "Core", now: float) -> None:
     """Let the controller see this window, then show what is in force."""
+    seen = _signals(core)
     if core.settings.tune:
-        core.fp.observe(_signals(core), now)
-    found = samples(core)
+        core.fp.observe(seen, now)
+    found = samples(core) | of_signals(seen, core.preempted)
     core.metrics_text = render(found)
     core.mailbox.publish(core.fp.percent, core.fp.last_reason, flat(found))
 
@@ -36,5 +37,6 @@ def _signals(core: "Core") -> Signals:
     wanted = sum(n.length for n in shared if n.hot or core.table.gain(n.refs, n.length) > 0)
     used = memory.hot.ceiling - memory.hot.free_slots()
     return Signals(
-        core.total, memory.hot.size, used, wanted, failed[0], core.cold_low, failed[1], failed[2]
-    )
+        core.total, memory.hot.size, used, wanted, failed[0], core.cold_low, failed[1], failed[2],
+        memory.hot.hole_slots(),
+    )  # fmt: skip

@@ -89,7 +89,7 @@ def _renumber(table: torch.Tensor, mapping: torch.Tensor) -> None:
 
 def _renumber_chunked(scheduler: Any, mapping: torch.Tensor) -> None:
     req = getattr(scheduler, "chunked_req", None)
-    if req is not None and len(req.prefix_indices):
+    if req is not None and len(getattr(req, "prefix_indices", ())):  # 0.5.23 keeps none
         req.prefix_indices = mapping[req.prefix_indices.long()].long()
 
 
