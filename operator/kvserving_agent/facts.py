@@ -1,6 +1,6 @@
 """What is known of the engine, turned into the answer of `GET /v1/facts` (pure).
 
-The answer is one JSON object of about 2 KB, 4 with a store; the operator reads it, nobody else
+The answer is one JSON object of 2 to 3 KB; the operator reads it, nobody else
 should need to:
 
 - `schema`: 1. A consumer refuses another number; keys are only added within one.
