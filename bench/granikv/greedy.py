@@ -17,6 +17,7 @@ from granikv.measure.server import Server
 from tiny_model import Reference
 
 TIE = 0.1  # two tokens nearer than this in log-probability may swap: bf16 logits step by 0.06
+FAR = 0.2  # from float32; the stock engine's own log-probabilities are off by as much
 TOP = 6
 
 
@@ -129,7 +130,7 @@ class Divergence:
 
     @property
     def verdict(self) -> str:
-        """`tie` in both; `rounding`: wider, but both within TIE of float32; else `different`."""
+        """`tie` in both; `rounding`: wider, but both within FAR of float32; else `different`."""
         if self.our_gap is None or self.our_gap < 0.0:  # not near, or ours did not take its best
             return "different"
         if self.stock_gap < TIE and self.our_gap < TIE:
@@ -141,7 +142,9 @@ class Divergence:
 
     def row(self) -> dict[str, Any]:
         """For the report."""
-        row = asdict(self) | {"verdict": self.verdict}
+        row = asdict(self) | {
+            "verdict": self.verdict, "stock_error": self.stock_error, "our_error": self.our_error,
+        }  # fmt: skip
         return {k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}
 
 

@@ -32,7 +32,7 @@ LOADS = {
     "4x": Load("4x", (16384, 8192, 4096, 2048)),
     "16x": Load("16x", tuple(1024 * (i % 8 + 1) for i in range(16))),
 }
-RESIZES = (50, 20, 50, 20)
+RESIZES = (50, 20) * 8
 SHARES = (5, 20, 40, 60, 80)
 
 
@@ -177,7 +177,7 @@ def set_share(server: Server, percent: int, limit: float = 15.0) -> str:
 
 
 def resize(server: Server) -> dict[str, Any]:
-    """20 to 50 and back, twice, while four prefixes are served; step times beside it and else."""
+    """20 to 50 and back, eight times, while four prefixes are served; step times during it."""
     server.post("/flush_cache")
     seen = [set_share(server, 20)]
 
@@ -185,7 +185,7 @@ def resize(server: Server) -> dict[str, Any]:
         time.sleep(2.0)
         seen.extend(set_share(server, percent) for percent in RESIZES)
 
-    outcome = drive(server, replace(LOADS["4x"], requests=640), turn)
+    outcome = drive(server, replace(LOADS["4x"], requests=1280), turn)
     found = counters(server)
     times = {k.removeprefix("granikv_decode_"): v for k, v in found.items() if "_decode_" in k}
     quiet, busy = (times.get(f"step_microseconds_{x}_p99") for x in ("quiet", "resizing"))

@@ -9,33 +9,18 @@ import triton.language as tl
 
 
 @triton.jit
-def attend(
-    q, k, v, acc, total, top, scale, keys, end, MASKED: tl.constexpr, LAZY: tl.constexpr = False
-):
-    """One block of keys by online softmax; `top` and `total` are to base 2.
-
-    LAZY: `top` follows a row's maximum only when one has risen by more than 8, so that most blocks
-    need no rescaling; weights then stay below 2^8, and the quotient is the same.
-    """
+def attend(q, k, v, acc, total, top, scale, keys, end, MASKED: tl.constexpr):
+    """One block of keys by online softmax; `top` and `total` are to base 2."""
     score = tl.dot(q, k.T)
     if MASKED:
         score = tl.where(keys[None, :] < end, score, float("-inf"))
     new_top = tl.maximum(top, tl.max(score, 1) * scale)
-    if LAZY:
-        if tl.max(new_top - top, 0) > 8.0:
-            fade = tl.math.exp2(top - new_top)
-            total = total * fade
-            acc = acc * fade[:, None]
-            top = new_top
-    else:
-        fade = tl.math.exp2(top - new_top)
-        total = total * fade
-        acc = acc * fade[:, None]
-        top = new_top
-    weight = tl.math.exp2(score * scale - top[:, None])
-    total += tl.sum(weight, 1)
+    weight = tl.math.exp2(score * scale - new_top[:, None])
+    fade = tl.math.exp2(top - new_top)
+    total = total * fade + tl.sum(weight, 1)
+    acc = acc * fade[:, None]
     acc = tl.dot(weight.to(v.dtype), v, acc)
-    return acc, total, top
+    return acc, total, new_top
 
 
 @triton.jit

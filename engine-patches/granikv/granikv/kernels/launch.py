@@ -27,7 +27,6 @@ class Tile:
     keys: int
     warps: int
     stages: int
-    lazy: bool = False  # level 0: rescale only when a maximum has risen by much
 
 
 # Measured best on H200 at B = 256, Lp = 8K (bench/granikv); none of them is far off elsewhere.
@@ -107,7 +106,7 @@ def level0(
         table.stride(0), heads.kv_heads,
         G=heads.group, D=heads.dim, ROWS=LEVEL0_ROWS, KEYS=tile.keys,
         TMA=layer.tma and pages is None, PAGE=pages.page if pages else 0,
-        MAPPED=pages is not None and pages.rows is not None, LAZY=tile.lazy,
+        MAPPED=pages is not None and pages.rows is not None,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 

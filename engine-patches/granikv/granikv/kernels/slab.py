@@ -49,7 +49,6 @@ def slab_item(
     TMA: tl.constexpr,
     PAGE: tl.constexpr,
     MAPPED: tl.constexpr,
-    LAZY: tl.constexpr,
 ):
     """Rows [row0, row1) of one class against keys [n0, n1) of its slab, one KV head.
 
@@ -91,7 +90,7 @@ def slab_item(
             at = slot.to(tl.int64) * kv_slot + head * kv_head
             k = tl.load(K + at[:, None] + dim[None, :])
             v = tl.load(V + at[:, None] + dim[None, :])
-        acc, total, top = attend(q, k, v, acc, total, top, scale, block, n1, False, LAZY)
+        acc, total, top = attend(q, k, v, acc, total, top, scale, block, n1, False)
     if whole < n1:
         keys = whole + block
         there = keys < n1
@@ -99,7 +98,7 @@ def slab_item(
         at = slot.to(tl.int64) * kv_slot + head * kv_head
         k = tl.load(K + at[:, None] + dim[None, :], mask=there[:, None], other=0.0)
         v = tl.load(V + at[:, None] + dim[None, :], mask=there[:, None], other=0.0)
-        acc, total, top = attend(q, k, v, acc, total, top, scale, keys, n1, True, LAZY)
+        acc, total, top = attend(q, k, v, acc, total, top, scale, keys, n1, True)
     to = (out + rows - row0).to(tl.int64) * heads + head
     result = (acc / total[:, None]).to(PO.dtype.element_ty)
     tl.store(PO + to[:, None] * D + dim[None, :], result, mask=live[:, None])
@@ -134,7 +133,6 @@ def level0_kernel(
     TMA: tl.constexpr,
     PAGE: tl.constexpr,
     MAPPED: tl.constexpr,
-    LAZY: tl.constexpr,
 ):
     """Grid (workers * heads): worker w does ITEMS[WORKERS[w] : WORKERS[w + 1]] for one head."""
     head = tl.program_id(0) % heads
@@ -145,5 +143,4 @@ def level0_kernel(
         slab_item(
             ITEMS + i * 8, head, Q, K, V, k_desc, v_desc, ORDER, TABLE, TABLE_ROWS, PO, PL, scale,
             q_row, q_head, kv_slot, kv_head, table_row, heads, G, D, ROWS, KEYS, TMA, PAGE, MAPPED,
-            LAZY,
         )  # fmt: skip

@@ -19,6 +19,8 @@ class EngineKV:
 
     def __init__(self, pool: Any) -> None:
         self.pool = KVPool(list(pool.k_buffer), list(pool.v_buffer))
+        padding = np.zeros(1, dtype=np.int64)
+        self.pool.copy(padding, padding)  # builds the kernel now rather than in the first move
 
     def copy(self, source: SlotArray, target: SlotArray) -> None:
         """Copy all layers of each source slot to its target, on the current stream."""
