@@ -53,7 +53,7 @@ class Case:
     threads: int = 4
     into: str = "host"
     spin: bool = False
-    low_water: int = 0
+    low_water: int = 1 << 20
 
 
 def cases(servers: list[str], ranks: int, *, native: bool, device: bool) -> list[Case]:

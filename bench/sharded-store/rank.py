@@ -28,7 +28,7 @@ from kvserving_sharded_store.resp.work import Options
 Batch = Callable[[list[bytes], list[memoryview]], None]
 
 
-def ours(port: int, threads: int, low_water: int = 0) -> Batch:
+def ours(port: int, threads: int, low_water: int = 1 << 20) -> Batch:
     instance = Instance(Address("127.0.0.1", port), Options(threads=threads, low_water=low_water))
 
     def read(keys: list[bytes], buffers: list[memoryview]) -> None:

@@ -28,11 +28,12 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(REPOSITORY / "engine-patches" / "sharded-store"))
 
-from tests.real.servers import Server, free_port  # noqa: E402
+from tests.real.servers import Server  # noqa: E402
 from tests.real.serving import (  # noqa: E402
     Answer,
     Vllm,
     control,
+    free_port,
     lmcache_file,
     prompt,
     store_transfer,

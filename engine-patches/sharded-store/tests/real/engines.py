@@ -218,12 +218,12 @@ class Rank:
         return self.answers.wait(name, 10.0)
 
     def abort(
-        self, name: str, prompt: int, count: int, *, wait: bool, seconds: float | None
+        self, name: str, prompt: int, count: int, *, wait: bool, allowed: float | None
     ) -> None:
         """A request that ends before it is loaded, or whose lookup may take only so long."""
         normal = self.engine._settings
-        if seconds is not None:
-            self.engine._settings = replace(normal, lookup_seconds=seconds)
+        if allowed is not None:
+            self.engine._settings = replace(normal, lookup_seconds=allowed)
         self.engine.async_lookup_and_prefetch(name, tokens=tokens_of(prompt, count))
         self.engine._settings = normal
         if wait:

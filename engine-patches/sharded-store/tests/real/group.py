@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from .engines import CHUNK
 from .servers import Server
-from .serving import free_port
+from .serving import lasting_port
 
 CHUNK_BYTES = 2 * CHUNK * 32 * 2
 COUNT = 20 * CHUNK + 5
 """Tokens of a prompt: 20 chunks and a rest that is never stored."""
 
 
-def _free_decade() -> int:
-    """A port that ends in 0 and is free with the nine after it."""
-    while True:
-        base = free_port() // 10 * 10
-        try:
-            for number in range(10):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", base + number))
-        except OSError:
-            continue
-        return base
-
-
 @contextmanager
 def instances(count: int, *flags: str) -> Iterator[list[Server]]:
     """So many servers; ``{ordinal}`` in the URL of ``options`` is the last digit of their ports."""
-    base = _free_decade()
+    base = lasting_port(count)
     started = [Server(*flags, port=base + number) for number in range(count)]
     try:
         for server in started:

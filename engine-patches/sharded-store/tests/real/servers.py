@@ -16,7 +16,7 @@ from kvserving_sharded_store.address import Address
 from kvserving_sharded_store.resp.connection import Connection, Credentials
 from kvserving_sharded_store.resp.errors import InstanceError
 
-from .serving import free_port
+from .serving import lasting_port
 
 VALKEY = shutil.which("valkey-server") or str(
     next(
@@ -41,7 +41,7 @@ class Server:
     """One server process on one port; killed and started again at will."""
 
     def __init__(self, *options: str, binary: str | Path = VALKEY, port: int | None = None) -> None:
-        self.port = port or free_port()
+        self.port = port or lasting_port()
         self.options = options
         self._binary = str(binary)
         self._process: subprocess.Popen[bytes] | None = None

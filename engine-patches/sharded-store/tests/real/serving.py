@@ -34,6 +34,23 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def lasting_port(count: int = 1) -> int:
+    """A port that is free with the ones after it, and that no connection is given meanwhile.
+
+    The first ends in 0. A server that is killed and started again finds it as it was.
+    """
+    ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        base = random.randrange(max(1024, ephemeral - 20_000), ephemeral - 10) // 10 * 10
+        try:
+            for number in range(count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", base + number))
+        except OSError:
+            continue
+        return base
+
+
 def prompt(seed: int, tokens: int) -> str:
     """Random text, one token a character."""
     return "".join(random.Random(seed).choices(LETTERS, k=tokens))
@@ -153,7 +170,7 @@ class Vllm:
         env: dict[str, str] | None = None,
         gpus: str | None = None,
     ) -> None:
-        self.name, self.port = name, free_port()
+        self.name, self.port = name, lasting_port()
         self.log_path = work / f"{name}.log"
         prometheus = work / f"{name}.prom"
         shutil.rmtree(prometheus, ignore_errors=True)
@@ -168,7 +185,7 @@ class Vllm:
             "PYTHONHASHSEED": "0",
             "PROMETHEUS_MULTIPROC_DIR": str(prometheus),
             "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
-            "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()),
+            "VLLM_NIXL_SIDE_CHANNEL_PORT": str(lasting_port()),
             "VLLM_SERVER_DEV_MODE": "1",
         }
         arguments = ["--max-model-len", "4096", "--max-num-seqs", "16", "--enforce-eager"]

@@ -132,14 +132,15 @@ def test_aborts_timeouts_and_shutdown_give_all_memory_back_without_traffic(
             engine.all("forget_local")
             way = chance.choice(["at once", "at once", "when here", "late"])
             # A lookup that runs out of time gives up somewhere between asking and the last byte.
-            seconds = chance.choice([0.0, 0.0005, 0.002, 0.005]) if way == "late" else None
-            engine.all("abort", f"r{number}", 1, COUNT, wait=way != "at once", seconds=seconds)
+            allowed = chance.choice([0.0, 0.0005, 0.002, 0.005]) if way == "late" else None
+            engine.all("abort", f"r{number}", 1, COUNT, wait=way != "at once", allowed=allowed)
             if number % 50 == 0:
                 # Nothing else is asked of the engine that could have cleaned up after it.
                 until(lambda: engine.all("held") == [0] * world)
         until(lambda: engine.all("held") == [0] * world)
         engine.all("forget_local")
-        assert min(engine.all("prefetch", "b", 1, COUNT)) == whole(COUNT)
+        # Deadlines missed in a row open a breaker for a moment, on an instance that is well too.
+        until(lambda: min(engine.all("prefetch", "b", 1, COUNT)) == whole(COUNT))
         assert max(engine.all("close")) < 5.0
     finally:
         engine.kill()

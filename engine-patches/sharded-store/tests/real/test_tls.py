@@ -66,7 +66,7 @@ def secured(tmp_path: Path) -> Iterator[tuple[Server, Address, Path]]:
     options = ["--tls-port", str(tls_port), "--tls-cert-file", str(trusted)]
     options += ["--tls-key-file", str(trusted.with_suffix(".key")), "--tls-auth-clients", "no"]
     options += ["--user", *ACL.split(), "--user", "default", "off", "--dir", str(tmp_path)]
-    server = Server(*options, binary=REDIS, port=free_port()).start("--port", "0")
+    server = Server(*options, binary=REDIS).start("--port", "0")
     yield server, Address("127.0.0.1", tls_port, tls=True), trusted
     server.kill()
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from .group import instances
 from .removal import Removal
 from .servers import Server
 from .serving import (
     Answer,
     Vllm,
     control,
-    free_port,
     installed,
+    lasting_port,
     lmcache_file,
     prompt,
     serving,
@@ -47,20 +47,8 @@ GQA_CHUNK = 2 * 2 * CHUNK * 1 * 64 * 4
 
 @pytest.fixture
 def tier() -> Iterator[list[Server]]:
-    """Two instances, whose ports differ in the last digit alone."""
-    while True:
-        base = free_port() // 10 * 10
-        try:
-            for rank in range(2):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", base + rank))
-        except OSError:
-            continue
-        break
-    servers = [Server(port=base + rank).start() for rank in range(2)]
-    yield servers
-    for server in servers:
-        server.kill()
+    with instances(2) as servers:
+        yield servers
 
 
 Make = Callable[..., Vllm]
@@ -129,8 +117,14 @@ def test_gqa_each_rank_has_its_heads_and_a_fresh_engine_loads_them(
         assert got.equals(want)
         assert hit == HIT
         for rank in ("0", "1"):
-            read = fresh.metric("kvserving_store_read_bytes_total", rank=rank)
-            assert read >= HIT // CHUNK * GQA_CHUNK
+            until(
+                lambda rank=rank: (  # type: ignore[misc]
+                    fresh.metric("kvserving_store_read_bytes_total", rank=rank)
+                    >= HIT // CHUNK * GQA_CHUNK
+                ),
+                10,
+                f"rank {rank} has read its heads",
+            )
         for other, (got, _) in deleted_meanwhile(fresh, tier, others).items():
             assert got.equals(others[other])
         for server in tier:
@@ -162,8 +156,11 @@ def deleted_meanwhile(
             found[text] = engine.asked(text, 4)
         assert found[text][0].error is None
         assert removal.removed is not None, "nothing was looked up"
-    assert engine.metric("kvserving_store_absent_after_exists_total") >= len(others) / 5, (
-        "the chunks went before the lookup or after the load"
+    # Else the chunks went before the lookup or after the load.
+    until(
+        lambda: engine.metric("kvserving_store_absent_after_exists_total") >= len(others) / 5,
+        10,
+        "chunks gone between EXISTS and GET",
     )
     assert any(0 < hit < HIT for _, hit in found.values())
     return found
@@ -172,7 +169,7 @@ def deleted_meanwhile(
 def test_mla_each_rank_stores_half_and_valkey_may_come_and_go(
     make: Make, tier: list[Server]
 ) -> None:
-    text, port = prompt(2, TOKENS), free_port()
+    text, port = prompt(2, TOKENS), lasting_port()
     with serving(make("mla", attention="MLA")) as (first,):
         cold = first.ask(text)
         stored(tier, [8, 7])
@@ -278,7 +275,7 @@ def test_prefill_and_decode_over_nixl_beside_the_store(
 
 
 def test_a_mismatch_of_attention_leaves_the_tier_alone(make: Make, tier: list[Server]) -> None:
-    text, port = prompt(5, TOKENS), free_port()
+    text, port = prompt(5, TOKENS), lasting_port()
     with serving(make("gqa", attention="MLA", control_port=port)) as (server,):
         assert server.ask(text).error is None
         server.forget()
