@@ -66,18 +66,24 @@ class Reference:
         self.w = {name: value.to(device).float() for name, value in weights().items()}
 
     @torch.inference_mode()
-    def logprobs(self, ids: Sequence[int], last: int) -> torch.Tensor:
-        """Natural log-probabilities [last, vocabulary] after each of the last `last` ids."""
+    def logprobs(
+        self, ids: Sequence[int], last: int, seen: Sequence[int] | None = None
+    ) -> torch.Tensor:
+        """Natural log-probabilities [last, vocabulary] after each of the last `last` ids.
+
+        `seen` breaks the model: the last `last` tokens find the KV of position seen[i] at i.
+        """
         x = self.w["model.embed_tokens.weight"][torch.tensor(ids, device=self.device)]
         rope = self._rope(len(ids))
         for i in range(LAYERS):
-            x = self._layer(x, f"model.layers.{i}", rope)
+            x = self._layer(x, f"model.layers.{i}", rope, last, seen)
         x = self._norm(x[-last:], "model.norm")
         return functional.log_softmax(self._linear(x, "lm_head"), dim=-1)
 
     def _layer(
-        self, x: torch.Tensor, at: str, rope: tuple[torch.Tensor, torch.Tensor]
-    ) -> torch.Tensor:
+        self, x: torch.Tensor, at: str, rope: tuple[torch.Tensor, torch.Tensor], last: int,
+        seen: Sequence[int] | None,
+    ) -> torch.Tensor:  # fmt: skip
         count = x.shape[0]
         y = self._norm(x, f"{at}.input_layernorm")
         q, k, v = (
@@ -89,6 +95,13 @@ class Reference:
         mixed = functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[
             0
         ]
+        if seen is not None:
+            where = torch.tensor(seen, device=self.device)
+            late = torch.arange(count - last, count, device=self.device)
+            mask = torch.arange(count, device=self.device)[None, :] <= late[:, None]
+            mixed[:, -last:] = functional.scaled_dot_product_attention(
+                q[None, :, -last:], k[None, :, where], v[None, :, where], attn_mask=mask
+            )[0]
         x = x + self._linear(mixed.transpose(0, 1).reshape(count, -1), f"{at}.self_attn.o_proj")
         y = self._norm(x, f"{at}.post_attention_layernorm")
         gate, up = (self._linear(y, f"{at}.mlp.{name}_proj") for name in ("gate", "up"))
