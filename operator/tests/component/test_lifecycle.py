@@ -108,7 +108,7 @@ def test_status_tells_what_is_there(
         "PHASE": "Ready",
         "PREFILL": "1/1",
         "DECODE": "2/2",
-        "TIER": "1/1",
+        "TIER": "4/4",
         "LOADING": None,
         "GPUS": 0,
         "REASON": "AllReady",
