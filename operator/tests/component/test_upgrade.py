@@ -83,7 +83,8 @@ def test_a_frozen_field_changes_around_the_pods(cluster: Cluster, tmp_path: Path
     """volumeClaimTemplates cannot be changed: the StatefulSet is made again, its pods run on."""
     name = "x"
     with Kubelet(cluster), OperatorProcess(cluster, tmp_path).start(*QUICK_LEASE) as operator:
-        cluster.create(example(name, rollout={"paused": True}))
+        # A stock image: one Valkey, whose turn in the rollout comes at once.
+        cluster.create(example(name, rollout={"paused": True}, engine__features=[]))
         cluster.settled(name)
         before = pod_uids(cluster, name)
         old = cluster.must_get(paths.STATEFULSETS, f"{name}-valkey")["metadata"]["uid"]
