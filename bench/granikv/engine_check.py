@@ -10,8 +10,8 @@ Two greedy answers may part where two tokens are nearly tied: another batch shap
 by one step (0.06) each, with the stock backend alone too, which the rows "stock again" show.  The
 engine's own FA3 backend is judged in the same way as a control: two backends that nobody doubts.
 Passed is a run, by rules fixed before it, in which
-* every divergence is a tie in both engines (both gaps under 0.1), or the gaps of both are within
-  0.2 of what float32 says of the two tokens (`rounding`);
+* every divergence is a tie in both engines (both gaps under 0.1), or our gap is within 0.2 of what
+  float32 says of the two tokens (`rounding`);
 * behind each divergence, with the stock engine's token forced, the same holds to the end;
 * divergences that are no ties are at most three times as frequent as the control's, and two more;
 * over all tokens of all answers the error of our log-probabilities against float32 is at most 1.25

@@ -130,15 +130,22 @@ class Divergence:
 
     @property
     def verdict(self) -> str:
-        """`tie` in both; `rounding`: wider, but both within FAR of float32; else `different`."""
+        """`tie` in both; `rounding`: wider, but ours within FAR of float32; else `different`."""
         if self.our_gap is None or self.our_gap < 0.0:  # not near, or ours did not take its best
             return "different"
         if self.stock_gap < TIE and self.our_gap < TIE:
             return "tie"
-        near = (
-            abs(self.stock_gap - self.true_gap) < TIE and abs(-self.our_gap - self.true_gap) < TIE
-        )
-        return "rounding" if near else "different"
+        return "rounding" if self.our_error < FAR else "different"
+
+    @property
+    def stock_error(self) -> float:
+        """How far the stock engine's gap was from float32."""
+        return abs(self.stock_gap - self.true_gap)
+
+    @property
+    def our_error(self) -> float:
+        """How far ours was."""
+        return abs(-(self.our_gap or 0.0) - self.true_gap)
 
     def row(self) -> dict[str, Any]:
         """For the report."""

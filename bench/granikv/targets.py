@@ -23,8 +23,8 @@ from granikv.kernels import launch
 from granikv.kernels.launch import Tile
 from granikv.measure.cases import Case, Pool
 from granikv.measure.timing import time_us
-from granikv.plan import Path
 from granikv.pool import KVPool
+from granikv.shapes import Path
 
 BEGAN = time.monotonic()
 

@@ -14,7 +14,7 @@ from granikv.errors import BadSizeError
 from granikv.external import cudnn_level0, dense_level0
 from granikv.kernels import launch
 from granikv.kernels.launch import Heads, Layer, Tile
-from granikv.plan import Grain, Path, PlanShape, StepPlan
+from granikv.shapes import Grain, Path, PlanShape, StepPlan
 
 
 class Mode(StrEnum):

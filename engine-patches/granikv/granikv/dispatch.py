@@ -16,7 +16,7 @@ from pathlib import Path as File
 from typing import Any, Self
 
 from granikv.errors import BadSizeError
-from granikv.plan import Class, Path
+from granikv.shapes import Class, Path
 
 
 class Way(StrEnum):

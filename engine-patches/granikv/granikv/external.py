@@ -10,7 +10,7 @@ import torch
 
 from granikv.kernels import launch
 from granikv.kernels.launch import Heads, Layer
-from granikv.plan import External
+from granikv.shapes import External
 
 
 def cudnn_available() -> bool:

@@ -6,7 +6,8 @@ import torch
 
 from granikv.backends import Mode, Workspace
 from granikv.kernels.launch import Heads, Layer
-from granikv.plan import Class, Grain, Path, PlanShape, Running, make_plan
+from granikv.plan import make_plan
+from granikv.shapes import Class, Grain, Path, PlanShape, Running
 
 NAN = float("nan")
 

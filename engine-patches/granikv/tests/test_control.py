@@ -13,9 +13,9 @@ from granikv.dispatch import Dispatcher, rule_table
 from granikv.fakekv import FakeKV
 from granikv.memory import Memory
 from granikv.metrics import collect, flat, render
-from granikv.plan import Class
 from granikv.policy import Admission, LruEviction
 from granikv.resize import FpController
+from granikv.shapes import Class
 from granikv.upkeep import Upkeep
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from granikv.dispatch import PAGED_WAYS, CostTable, Dispatcher, Way, load_table, rule_table
 from granikv.errors import BadSizeError
-from granikv.plan import Class, Path
+from granikv.shapes import Class, Path
 
 times = st.floats(1.0, 1000.0)
 grid = st.lists(st.lists(times, min_size=3, max_size=3), min_size=3, max_size=3)

@@ -8,7 +8,8 @@ pytest.importorskip("triton")
 from granikv import reference  # noqa: E402
 from granikv.backends import Fixed, Mode  # noqa: E402
 from granikv.kernels import launch  # noqa: E402
-from granikv.plan import Path, make_plan  # noqa: E402
+from granikv.plan import make_plan  # noqa: E402
+from granikv.shapes import Path  # noqa: E402
 from tests.scenes import NAN, Scene, class_paths, make_scene  # noqa: E402
 
 pytestmark = pytest.mark.kernels

@@ -4,10 +4,11 @@ import pytest
 
 from granikv.dispatch import CostTable, Way
 from granikv.measure import amdahl
-from granikv.plan import Class, Grain, Path, PlanShape, Running, make_plan
+from granikv.plan import make_plan
 from granikv.serve_bench import report, shares
 from granikv.sglang.journal import ways
 from granikv.sglang.pace import Pace
+from granikv.shapes import Class, Grain, Path, PlanShape, Running
 
 TABLE = CostTable(
     {"gpu": "test"}, (1, 256), (128, 16384),

@@ -7,17 +7,8 @@ from hypothesis import strategies as st
 
 from granikv.cuts import PIECE, choose_splits, lay_out
 from granikv.errors import BadSizeError, OutOfSlotsError
-from granikv.plan import (
-    Class,
-    Grain,
-    Path,
-    PlanShape,
-    Running,
-    StepPlan,
-    find_classes,
-    find_groups,
-    make_plan,
-)
+from granikv.plan import find_classes, find_groups, make_plan
+from granikv.shapes import Class, Grain, Path, PlanShape, Running, StepPlan
 
 BASES = {(0,): (10, 100), (1,): (200, 7), (0, 0): (300, 64), (0, 1): (400, 33), (2,): (500, 700)}
 

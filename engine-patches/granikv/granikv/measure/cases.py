@@ -8,7 +8,8 @@ import torch
 from granikv import reference
 from granikv.backends import Mode, Workspace
 from granikv.kernels.launch import LEVEL0, SUFFIX, Heads, Layer, Pages, Tile
-from granikv.plan import Class, Grain, Path, PlanShape, Running, StepPlan, make_plan
+from granikv.plan import make_plan
+from granikv.shapes import Class, Grain, Path, PlanShape, Running, StepPlan
 
 SHAPES = 4  # rotated slabs and tables: 4 x 33.6 MB at Lp = 8K is more than the L2 holds
 

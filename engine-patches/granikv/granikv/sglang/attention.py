@@ -19,10 +19,11 @@ from granikv.dispatch import load_table
 from granikv.errors import OutOfSlotsError
 from granikv.kernels import launch
 from granikv.kernels.launch import Heads
-from granikv.plan import Class, Grain, Path, PlanShape, Running, StepPlan, make_plan
+from granikv.plan import make_plan
 from granikv.sglang.allocator import GraniAllocator
 from granikv.sglang.journal import Journal
 from granikv.sglang.steps import Now
+from granikv.shapes import Class, Grain, Path, PlanShape, Running, StepPlan
 
 log = logging.getLogger("sglang.granikv")
 SMALL = 32  # up to this batch the merge is a launch of its own, over finely cut ranges

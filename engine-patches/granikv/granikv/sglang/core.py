@@ -21,7 +21,6 @@ from granikv.control import Mailbox
 from granikv.dispatch import CostTable, Dispatcher
 from granikv.errors import OutOfSlotsError
 from granikv.memory import Memory
-from granikv.plan import Path, Span
 from granikv.policy import Admission, HotnessEviction, LruEviction
 from granikv.radix import Node, Tokens
 from granikv.relocate import Moves
@@ -30,6 +29,7 @@ from granikv.segments import ColdSegment, HotSegment
 from granikv.sglang.pace import Pace
 from granikv.sglang.publish import publish
 from granikv.sglang.settings import GRAPHED, Settings
+from granikv.shapes import Path, Span
 from granikv.slots import SlotArray, SlotState
 from granikv.upkeep import NO_MOVES, Upkeep
 

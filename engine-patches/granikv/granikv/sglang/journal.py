@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from granikv.plan import StepPlan
 from granikv.sglang.core import Core
+from granikv.shapes import StepPlan
 
 
 class Journal:
