@@ -1,6 +1,6 @@
 """Where a prompt's KV lies, and whether what lies in L2 is loaded. Pure."""
 
-from kvserving_operator.cost import Load, Model, prefers_load
+from kvserving_operator.cost import Load, Model, prefers_load, recompute_seconds
 from kvserving_operator.simulation.caches import ShardedCache
 from kvserving_operator.simulation.job import Job, Phase
 from kvserving_operator.simulation.scenario import Loading, Scenario
@@ -42,7 +42,7 @@ class Lookup:
         job.phase, job.ready_at = Phase.READY, now
         far = self._far(usable, own) if self._tier is not None else []
         if far and self._loads(len(far) * self._size, now, busy):
-            self._load(job, far, now)
+            self._load(job, far, now, busy)
         if job.remote_tokens:
             job.found = self._reach(usable, own, far)
         else:
@@ -87,7 +87,7 @@ class Lookup:
             return True
         return prefers_load(model, tokens, Load(busy=busy, owed_bytes=tier.owed_bytes(now)))
 
-    def _load(self, job: Job, far: list[int], now: float) -> None:
+    def _load(self, job: Job, far: list[int], now: float, busy: float) -> None:
         remote, tier = self._remote, self._tier
         if remote is None or tier is None:
             return
@@ -97,7 +97,7 @@ class Lookup:
             job.sync_chunks = far
             self._wait(job, now + remote.request_fixed_seconds)
             return
-        deadline = now + remote.lookup_timeout_seconds
+        deadline = now + self._patience(len(far) * self._size, busy)
         arrived = tier.fetch(far, now, deadline=deadline, cancel=remote.cancel_late)
         if arrived is None:
             job.timed_out = True
@@ -106,6 +106,15 @@ class Lookup:
             self._wait(job, deadline)
         else:
             self._wait(job, arrived + remote.request_fixed_seconds)
+
+    def _patience(self, tokens: int, busy: float) -> float:
+        """Seconds that a lookup may take, its transfers included."""
+        if self._remote is None or self._model is None:
+            return 0.0
+        patience = self._remote.lookup_timeout_seconds
+        if not self._remote.deadline_by_recompute:
+            return patience
+        return min(patience, recompute_seconds(self._model, tokens, Load(busy=busy)))
 
     def _from_local(self, job: Job, chunks: int, now: float) -> None:
         job.engine_seconds += self._local.engine_fixed_seconds + chunks * self._chunk_seconds

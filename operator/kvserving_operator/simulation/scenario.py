@@ -90,6 +90,8 @@ class Remote(Spec):
     min_tokens: Annotated[int, Field(ge=0)] = 0
     """Shorter hits are recomputed, whatever ``loading`` says."""
     lookup_timeout_seconds: PositiveFloat = 3.0
+    deadline_by_recompute: bool = False
+    """Whether a load is given up, too, once recomputing would have been quicker (as predicted)."""
     cancel_late: bool = False
     """Whether a lookup that timed out gives its transfers up (the sharded store does)."""
 

@@ -76,6 +76,14 @@ def test_a_late_lookup_is_recomputed_and_its_transfer_goes_on() -> None:
     assert run.outcome.from_remote_share == 0
 
 
+def test_a_load_may_take_no_longer_than_recomputing_where_that_is_the_rule() -> None:
+    """800 tokens move in 0.8 s at 1 MB/s, and are computed in 0.8 s by an idle engine."""
+    slow = remote(bandwidth=0.9e6, deadlineByRecompute=True, cancelLate=True)
+    assert ttft(simulate(scenario(slow), requests(0.0))) == pytest.approx([0.8 + 0.801])
+    fast = remote(bandwidth=1.1e6, deadlineByRecompute=True, cancelLate=True)
+    assert simulate(scenario(fast), requests(0.0)).outcome.timeouts == 0
+
+
 def test_what_comes_from_memory_is_not_asked_of_the_tier() -> None:
     changes = {
         "primed": {"local": 1.0},
