@@ -90,12 +90,19 @@ def _parser() -> argparse.ArgumentParser:
 
 def _commands() -> Sequence[ModuleType]:
     try:
-        from kvserving_operator.cli import diff, render, replay, simulate, validate  # noqa: PLC0415 - may be missing
+        from kvserving_operator.cli import (  # noqa: PLC0415 - may be missing
+            diff,
+            plan,
+            render,
+            replay,
+            simulate,
+            validate,
+        )
     except ModuleNotFoundError as error:
         raise UsageError(
             f"the package {error.name} is missing: install kvserving-operator[cli]"
         ) from error
-    return (render, validate, diff, simulate, replay)
+    return (render, validate, diff, plan, simulate, replay)
 
 
 if __name__ == "__main__":
