@@ -1,0 +1,41 @@
+"""Turns the knobs that measurements speak against, and takes back what made it worse. Pure.
+
+``decide`` takes what was in force and what was measured, and gives the next state and at most one
+change. ``docs/tuning.md`` explains it; who carries a change out is not known here.
+"""
+
+from kvserving_operator.tuner.deciding import Outcome, decide
+from kvserving_operator.tuner.facts import Facts, HotFacts, implausible
+from kvserving_operator.tuner.model import (
+    Change,
+    Entry,
+    Knob,
+    Loading,
+    Mode,
+    Reason,
+    Settings,
+    State,
+    Value,
+    Verdict,
+)
+from kvserving_operator.tuner.stored import from_data, to_data
+
+__all__ = [
+    "Change",
+    "Entry",
+    "Facts",
+    "HotFacts",
+    "Knob",
+    "Loading",
+    "Mode",
+    "Outcome",
+    "Reason",
+    "Settings",
+    "State",
+    "Value",
+    "Verdict",
+    "decide",
+    "from_data",
+    "implausible",
+    "to_data",
+]

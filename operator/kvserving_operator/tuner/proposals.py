@@ -1,0 +1,189 @@
+"""What each knob's own measurements ask for. Pure; nothing here knows of dwell or order.
+
+Every threshold has two edges: what asks for a change lies beyond the outer one, what takes it back
+beyond the inner one, and what is between leaves everything as it is.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kvserving_operator.cost import (
+    IDLE,
+    Load,
+    Model,
+    break_even_tokens,
+    floor_bandwidth,
+    load_seconds,
+    recompute_seconds,
+)
+from kvserving_operator.tuner.facts import Facts
+from kvserving_operator.tuner.model import Knob, Loading, Reason, Settings, State, Value
+
+MARGIN: Final = 0.1
+"""h: how far below break-even even the upper bound of B must be before the tier is bypassed."""
+MODEL_MOVED: Final = 0.1
+"""A number of the model that moved less is not worth a message to every engine."""
+THRESHOLD_MOVED: Final = 0.2
+"""The same for minTokens; n* is the quotient of two differences and scatters more."""
+RESTART_GAIN: Final = 0.2
+"""A restart costs every engine its local cache: less gain is not worth it."""
+PATIENCE: Final = 3
+"""Intervals without a probe after which a bypass ends by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A change that is asked for."""
+
+    knob: Knob
+    value: Value
+    reason: Reason
+    gain: float = 0.0
+    """Predicted, as a share of the cost."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    restarts: bool = False
+    at_once: bool = False
+    """Whether it need not be asked for twice: nothing is measured any more."""
+
+
+def loading(state: State, facts: Facts, settings: Settings) -> Proposal | None:
+    """Auto or Bypass for our store; Sync or Async for a stock engine, which restarts for it."""
+    if settings.stock:
+        return _stock_loading(state, facts, settings)
+    now = state.in_force.get(Knob.LOADING, Loading.AUTO.value)
+    if now == Loading.BYPASS.value:
+        return _back(state, facts, settings)
+    if facts.open_breakers > 0.5:
+        numbers = {"openBreakers": facts.open_breakers}
+        return _mode(Loading.BYPASS, Reason.TIER_MOSTLY_DOWN, numbers)
+    floor = _floor(facts, MARGIN)
+    if floor is None or facts.bandwidth is None or facts.bandwidth.high >= floor:
+        return None
+    numbers = {"bandwidthHigh": facts.bandwidth.high, "floor": floor}
+    return _mode(Loading.BYPASS, Reason.TIER_TOO_SLOW, numbers)
+
+
+def _back(state: State, facts: Facts, settings: Settings) -> Proposal | None:
+    """The way out of a bypass: a tier that is quick enough again, or one that nobody looks at."""
+    last = max(state.probed or 0.0, state.turned.get(Knob.LOADING, 0.0))
+    if facts.at - last > PATIENCE * settings.interval_seconds:
+        return _mode(Loading.AUTO, Reason.NO_PROBE, {"silentSeconds": facts.at - last}, now=True)
+    floor = _floor(facts, 0.0)
+    if facts.open_breakers > 0.5 or floor is None or facts.bandwidth is None:
+        return None
+    if facts.bandwidth.high < floor:
+        return None
+    return _mode(
+        Loading.AUTO, Reason.TIER_BACK, {"bandwidthHigh": facts.bandwidth.high, "floor": floor}
+    )
+
+
+def _mode(
+    wanted: Loading, reason: Reason, numbers: Mapping[str, float], *, now: bool = False
+) -> Proposal:
+    return Proposal(
+        knob=Knob.LOADING, value=wanted.value, reason=reason, numbers=numbers, at_once=now
+    )
+
+
+def _floor(facts: Facts, margin: float) -> float | None:
+    model = _model(facts)
+    if model is None or facts.busy is None:
+        return None
+    return floor_bandwidth(model, Load(busy=facts.busy), margin)
+
+
+def _stock_loading(state: State, facts: Facts, settings: Settings) -> Proposal | None:
+    """Async where that is predicted to be a fifth quicker; back only if it turns out worse."""
+    model, tokens = _model(facts), facts.hit_tokens
+    if state.in_force.get(Knob.LOADING) != Loading.SYNC.value or model is None:
+        return None
+    if tokens is None or facts.busy is None:
+        return None
+    load = Load(busy=facts.busy)
+    # Synchronously the engine stands still for the whole load, so all of it waits for others.
+    blocked = load_seconds(model, tokens, IDLE) / load.idle_share
+    gain = 1 - load_seconds(model, tokens, load) / blocked
+    if gain <= RESTART_GAIN:
+        return None
+    return Proposal(
+        knob=Knob.LOADING,
+        value=Loading.ASYNC.value,
+        reason=Reason.ASYNC_FASTER,
+        gain=gain,
+        numbers={"busy": facts.busy, "hitTokens": tokens},
+        restarts=True,
+    )
+
+
+def model(state: State, facts: Facts, settings: Settings) -> Proposal | None:
+    """The model's numbers, once one of them moved. Only measured ones are sent."""
+    found = _model(facts)
+    if settings.stock or found is None or not facts.known.measured:
+        return None
+    numbers = _values(found)
+    before = state.in_force.get(Knob.MODEL)
+    moved = math.inf if not isinstance(before, tuple) else _moved(before, numbers)
+    if moved < MODEL_MOVED:
+        return None
+    named = dict(zip(("R", "s", "B", "te", "tw"), numbers, strict=True))
+    return Proposal(knob=Knob.MODEL, value=numbers, reason=Reason.MODEL_MOVED, numbers=named)
+
+
+def _values(found: Model) -> tuple[float, float, float, float, float]:
+    """The model as it is sent: three digits are more than is known."""
+    rate, size, bandwidth, engine, request = (
+        float(f"{value:.3g}")
+        for value in (
+            found.tokens_per_second,
+            found.bytes_per_token,
+            found.bandwidth,
+            found.engine_fixed_seconds,
+            found.request_fixed_seconds,
+        )
+    )
+    return rate, size, bandwidth, engine, request
+
+
+def _moved(before: tuple[float, ...], after: tuple[float, ...]) -> float:
+    return max(abs(new - old) / max(abs(old), 1e-9) for old, new in zip(before, after, strict=True))
+
+
+def min_tokens(state: State, facts: Facts, settings: Settings) -> Proposal | None:
+    """n*(u) in whole chunks, for engines that cannot decide themselves."""
+    found = _model(facts)
+    if not settings.stock or found is None or facts.busy is None:
+        return None
+    edge = break_even_tokens(found, Load(busy=facts.busy))
+    most = settings.longest_tokens + 1
+    chunk = settings.chunk_tokens
+    wanted = float(most if edge >= most else min(most, math.ceil(edge / chunk) * chunk))
+    before = state.in_force.get(Knob.MIN_TOKENS, 0.0)
+    if isinstance(before, float) and abs(wanted - before) <= THRESHOLD_MOVED * max(before, chunk):
+        return None
+    numbers = {"breakEvenTokens": min(edge, most), "busy": facts.busy}
+    return Proposal(
+        knob=Knob.MIN_TOKENS,
+        value=wanted,
+        reason=Reason.BREAK_EVEN_MOVED,
+        gain=_threshold_gain(found, facts, before, wanted),
+        numbers=numbers,
+    )
+
+
+def _threshold_gain(found: Model, facts: Facts, before: Value, wanted: float) -> float:
+    """Share of a mean hit's cost that another threshold saves; 0 where it decides alike."""
+    tokens, busy = facts.hit_tokens, facts.busy
+    if tokens is None or busy is None or not isinstance(before, float):
+        return 0.0
+    load = Load(busy=busy)
+    costs = {True: load_seconds(found, tokens, load), False: recompute_seconds(found, tokens, load)}
+    old, new = costs[tokens >= before], costs[tokens >= wanted]
+    return 1 - new / old if old > 0 else 0.0
+
+
+def _model(facts: Facts) -> Model | None:
+    size = facts.bytes_per_token
+    return None if not size else facts.known.model(size)
