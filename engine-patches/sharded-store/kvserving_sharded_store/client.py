@@ -27,6 +27,7 @@ from kvserving_sharded_store.judge import Judge, RankReport
 from kvserving_sharded_store.keys import prefix_hashes
 from kvserving_sharded_store.modes import Requests
 from kvserving_sharded_store.policy import Decision, Mode, Rules, Wanted
+from kvserving_sharded_store.recent import Arrival, Recent
 from kvserving_sharded_store.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class StoreClient:
         self._requests = Requests()
         self._expected: dict[str, tuple[int, dict[str, str]]] = {}
         self._breath = 0.0
+        self._recent = Recent(time.monotonic)
         self._control = Control(
             start_id=uuid.uuid4().hex,
             capabilities=FEATURES,
@@ -65,6 +67,7 @@ class StoreClient:
             now=time.time,
             rules=Rules(wanted=Wanted(self._settings.mode), min_tokens=self._settings.min_tokens),
             closed=lambda: self._judge.closed,
+            recent=self._recent.rings,
         )
         self._judge = Judge(
             world=self._world, rules=lambda: self._control.rules, now=time.monotonic
@@ -158,12 +161,14 @@ class StoreClient:
     def clear_lookup_status(self, lookup_id: str) -> None:
         """The request was scheduled: the next lookup of its name is another one."""
         self._inquiries.taken(lookup_id)
+        self._recent.taken(lookup_id)
 
     def cancel_lookup(self, lookup_id: str) -> None:
         """The request is over: whatever is held or on its way for it is given back."""
         self._expected.pop(lookup_id, None)
         self._requests.forget(lookup_id)
         self._inquiries.drop(lookup_id)
+        self._recent.forget(lookup_id)
 
     def supports_producer_reuse(self) -> bool:
         """A producer looks prompts up as well."""
@@ -176,10 +181,12 @@ class StoreClient:
     def stepped(self, tokens: int) -> None:
         """The engine scheduled a step."""
         self._judge.stepped(tokens=tokens)
+        self._recent.stepped(tokens)
 
     def step_ended(self) -> None:
         """The engine has a step's results."""
         self._judge.step_ended()
+        self._recent.ended()
 
     def close(self) -> None:
         """Stop; returns within three seconds."""
@@ -232,8 +239,15 @@ class StoreClient:
 
     def _hear(self, message: messages.Message) -> None:
         match message:
-            case messages.Answer(rank=rank, name=name, serial=serial, tokens=tokens, here=here):
-                self._inquiries.answered(name, serial, rank, tokens, here=here)
+            case messages.Answer():
+                self._inquiries.answered(
+                    message.name,
+                    message.serial,
+                    message.rank,
+                    message.tokens,
+                    here=message.here,
+                    read=message.read,
+                )
             case messages.Report():
                 self._judge.report(
                     message.rank,
@@ -258,6 +272,10 @@ class StoreClient:
             self._judge.count("lookups_late")
         if done.decision is not None and done.decision.mode is not Mode.BYPASS:
             self._judge.count("promised_tokens", done.tokens)
+        if done.decided is not None and 0 < done.tokens == done.found:
+            tokens = done.tokens - done.prompt.computed
+            arrival = Arrival(tokens, done.read, done.began, done.decided, time.monotonic())
+            self._recent.arrived(done.name, arrival)
 
     def _counters(self) -> dict[str, float]:
         return self._judge.counts()

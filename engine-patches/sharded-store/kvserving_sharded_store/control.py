@@ -1,6 +1,6 @@
 """The control contract: state out, settings in. Pure; ``control_http`` serves it.
 
-``GET /v1/state`` → ``{startId, capabilities[], settings{}, since, counters{}}``.
+``GET /v1/state`` → ``{startId, capabilities[], settings{}, since, counters{}, recent{}}``.
 ``PUT /v1/settings`` ``{mode, minTokens, model{R,s,B,te,tw}}`` with ``If-Match: startId`` → 200 and
 the state in force, 409 for another start, 422 with the field and its remedy. A PUT replaces all
 settings: what it leaves out is at its default afterwards, so what was sent is what is in force.
@@ -127,6 +127,7 @@ class Control:
         now: Wall-clock seconds.
         rules: What is in force until something is set.
         closed: Why nothing is loaded and nothing stored at present; part of the state while it is.
+        recent: Gives the latest loads and steps of the state, see ``recent``; none leaves them out.
     """
 
     def __init__(
@@ -138,7 +139,9 @@ class Control:
         now: Callable[[], float],
         rules: Rules | None = None,
         closed: Callable[[], str | None] = lambda: None,
+        recent: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
+        self._recent = recent
         self._start_id = start_id
         self._capabilities = capabilities
         self._counters = counters
@@ -164,6 +167,8 @@ class Control:
             "since": since,
             "counters": dict(self._counters()),
         }
+        if self._recent is not None:
+            body["recent"] = self._recent()
         closed = self._closed()
         if closed is not None:
             body["closed"] = closed

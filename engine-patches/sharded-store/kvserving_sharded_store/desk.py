@@ -124,11 +124,13 @@ class Desk:
             chunks,
             cumulative_lengths(store.place.shard, len(chunks) * size, size),
             asked.seconds,
-            lambda tokens: self._answer(asked.name, asked.serial, tokens, here=True),
+            lambda tokens, read: self._answer(
+                asked.name, asked.serial, tokens, here=True, read=read
+            ),
         )
 
-    def _answer(self, name: str, serial: int, tokens: int, *, here: bool) -> None:
-        self._send(messages.Answer(self._rank, name, serial, tokens, here))
+    def _answer(self, name: str, serial: int, tokens: int, *, here: bool, read: int = 0) -> None:
+        self._send(messages.Answer(self._rank, name, serial, tokens, here, read))
 
     def _report(self) -> None:
         parts = self._engine.parts

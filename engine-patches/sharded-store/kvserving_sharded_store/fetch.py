@@ -69,6 +69,9 @@ class Fetch:
         tier: The rank's instances; none to use the local cache alone.
         batches: What to fetch; each batch is one request to the tier, in order.
         seconds: Time allowed.
+
+    Attributes:
+        read: Bytes that have come from instances.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Fetch:
         self._released = False
         self._under_way = 1
         self._callbacks: list[Callable[[Fetch], None]] = []
+        self.read = 0
         for batch in batches:
             self._begin(tier, batch, seconds)
         self._one_less()
@@ -119,6 +123,7 @@ class Fetch:
                 useful = outcome is Outcome.DONE and not self._released
                 if useful:
                     self._held[wanted.chunk] = memory
+                    self.read += self._local.view(memory).nbytes
                 else:
                     self._causes[wanted.chunk] = _CAUSES.get(outcome, Cause.CLOSED)
             if not useful:

@@ -79,6 +79,9 @@ class Inquiry:
         decision: What became of it; none while probing.
         tokens: What the engine is told in the end.
         late: Whether somebody did not answer in time.
+        name: The request.
+        decided: Monotonic second at which the fetch began, none before.
+        read: Bytes that the ranks' instances have sent for it.
     """
 
     serial: int
@@ -91,6 +94,9 @@ class Inquiry:
     decision: Decision | None = None
     tokens: int = 0
     late: bool = False
+    name: str = ""
+    decided: float | None = None
+    read: int = 0
 
 
 class Inquiries:
@@ -137,7 +143,8 @@ class Inquiries:
             self._forget(name)
             self._serial += 1
             now = self._now()
-            made = Inquiry(self._serial, prompt, Step.PROBING, now + self._lookup_seconds, now)
+            by = now + self._lookup_seconds
+            made = Inquiry(self._serial, prompt, Step.PROBING, by, now, name=name)
             self._under_way[name] = made
             if not prompt.hashes:
                 self._end(made, self._decide(name, 0), 0)
@@ -146,7 +153,9 @@ class Inquiries:
             made.by += _SLACK
             return made
 
-    def answered(self, name: str, serial: int, rank: int, tokens: int, *, here: bool) -> None:
+    def answered(
+        self, name: str, serial: int, rank: int, tokens: int, *, here: bool, read: int = 0
+    ) -> None:
         """A rank's answer; one that comes too late, or twice, counts for nothing.
 
         Args:
@@ -155,6 +164,7 @@ class Inquiries:
             rank: Who answers.
             tokens: What it could bring, or what has arrived.
             here: Which of both.
+            read: Bytes of it that came from instances.
         """
         with self._changed:
             asked = self._under_way.get(name)
@@ -162,6 +172,7 @@ class Inquiries:
             if asked is None or asked.serial != serial or asked.step is not wanted:
                 return
             asked.answers[rank] = tokens
+            asked.read += read
             if len(asked.answers) < self._ranks:
                 return
             agreed = min(asked.answers.values())
@@ -178,7 +189,8 @@ class Inquiries:
             self._end(asked, asked.decision, 0)
             return
         seconds = self._load_seconds(asked.decision.tokens)
-        asked.step, asked.by = Step.FETCHING, self._now() + seconds + _SLACK
+        asked.decided = self._now()
+        asked.step, asked.by = Step.FETCHING, asked.decided + seconds + _SLACK
         asked.answers.clear()
         self._send.fetch(name, asked.serial, found, seconds)
 

@@ -47,13 +47,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """So many tokens could be brought, or have arrived."""
+    """So many tokens could be brought, or have arrived; so many bytes of them from instances."""
 
     rank: int
     name: str
     serial: int
     tokens: int
     here: bool
+    read: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ class Prefetches:
         return True
 
     def bring(
-        self, name: str, wanted: Sequence[Wanted], seconds: float, here: Callable[[int], None]
+        self, name: str, wanted: Sequence[Wanted], seconds: float, here: Callable[[int, int], None]
     ) -> None:
         """Bring chunks into memory and hold them for a request; does not wait.
 
@@ -103,7 +103,8 @@ class Prefetches:
             name: The request.
             wanted: This rank's chunks, in order.
             seconds: Time allowed.
-            here: Called once with the number of chunks, from the first on, that have arrived.
+            here: Called once with the number of chunks, from the first on, that have arrived, and
+                the bytes that came from instances.
         """
         batches = [wanted[start : start + _BATCH] for start in range(0, len(wanted), _BATCH)]
         fetch = Fetch(self._local, self._tier, batches, seconds)
@@ -122,7 +123,7 @@ class Prefetches:
             absent = done.failures(Cause.ABSENT)
             if absent:
                 self._count("absent_after_exists", absent)
-            here(done.leading(order))
+            here(done.leading(order), done.read)
 
         fetch.when_final(arrived)
 

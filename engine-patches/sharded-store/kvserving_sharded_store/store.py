@@ -159,12 +159,12 @@ class ShardedStore:
         """
         mine = self._mine(chunks)
 
-        def here(count: int) -> None:
+        def here(count: int, _read: int) -> None:
             answer(async_answer(vector, count))
 
         def known(count: int | None) -> None:
             if count is None:
-                here(0)
+                here(0, 0)
             else:
                 self.prefetches.bring(name, mine[:count], seconds, here)
 
@@ -193,14 +193,17 @@ class ShardedStore:
         chunks: Sequence[Chunk],
         vector: Sequence[int],
         seconds: float,
-        answer: Callable[[int], None],
+        answer: Callable[[int, int], None],
     ) -> None:
-        """The second half of ``prefetch``: bring what a probe found on all ranks."""
+        """The second half of ``prefetch``: bring what a probe found on all ranks.
+
+        ``answer`` is also told the bytes that came from this rank's instances.
+        """
         mine = self._mine(chunks)
         self._recent.extend(mine)
 
-        def here(count: int) -> None:
-            answer(async_answer(vector, count))
+        def here(count: int, read: int) -> None:
+            answer(async_answer(vector, count), read)
 
         self.prefetches.bring(name, mine, seconds, here)
 

@@ -19,6 +19,7 @@ from kvserving_sharded_store.policy import (
     recompute_cost,
     utilisation,
 )
+from kvserving_sharded_store.recent import LARGE, LOAD_FIELDS, STEP_FIELDS
 
 PATCHES = Path(__file__).parents[3]
 TABLE = json.loads((PATCHES / "cost-cases.json").read_text(encoding="utf-8"))
@@ -52,3 +53,9 @@ def test_the_tier_is_bypassed_below_the_same_bandwidth(case: dict[str, Any]) -> 
 
     assert not bypassed(edge * 1.000001 + 1e-9)
     assert bypassed(edge * 0.999999) or edge == 0
+
+
+def test_records_are_kept_with_the_fields_that_the_operator_reads() -> None:
+    assert tuple(TABLE["recent"]["loads"]) == LOAD_FIELDS
+    assert tuple(TABLE["recent"]["steps"]) == STEP_FIELDS
+    assert TABLE["recent"]["leastStepTokens"] == LARGE

@@ -43,6 +43,19 @@ def test_state_tells_start_capabilities_settings_and_counters() -> None:
     }
 
 
+def test_the_latest_loads_and_steps_are_part_of_the_state_where_somebody_keeps_them() -> None:
+    kept = {"loads": {"fields": ["serial"], "rows": [[1]]}}
+    control = Control(
+        start_id="s1",
+        capabilities=frozenset(),
+        counters=dict,
+        now=Clock(),
+        recent=lambda: kept,
+    )
+    assert control.state().body["recent"] == kept
+    assert "recent" not in make().state().body
+
+
 def test_put_answers_with_the_state_in_force_and_since_moves_only_with_a_change() -> None:
     clock = Clock()
     control = make(clock)

@@ -56,6 +56,21 @@ class Case:
         return self.all.begin("r", Prompt(hashes, CHUNK, {}, computed))
 
 
+def test_a_lookup_keeps_when_it_was_decided_and_what_came_from_instances() -> None:
+    case = Case()
+    asked = case.begin()
+    assert (asked.name, asked.decided, asked.read) == ("r", None, 0)
+    case.clock += 0.5
+    for rank in range(2):
+        case.all.answered("r", asked.serial, rank, 64, here=False)
+    assert asked.decided == 100.5
+    case.all.answered("r", asked.serial, 0, 64, here=True, read=4_096)
+    case.all.answered("r", asked.serial, 0, 64, here=True, read=0)
+    case.all.answered("r", asked.serial, 1, 64, here=True, read=1_024)
+    assert case.done == [asked]
+    assert asked.read == 5_120
+
+
 def test_what_is_promised_is_the_least_that_has_arrived() -> None:
     case = Case()
     asked = case.begin()

@@ -17,6 +17,7 @@ from kvserving_operator.cost import (
     recompute_seconds,
     tier_utilization,
 )
+from kvserving_operator.fit import LOAD_FIELDS, STEP_FIELDS, STEP_TOKENS
 
 ROOT = Path(__file__).parents[4]
 TABLE = json.loads((ROOT / "engine-patches/cost-cases.json").read_text(encoding="utf-8"))
@@ -43,3 +44,9 @@ def test_the_table_that_the_store_reads_too(case: dict[str, Any]):
     assert prefers_load(model, tokens, load) is wanted["load"]
     assert tier_utilization(model, tokens, TABLE["arrivals"]) == close(wanted["tierUtilization"])
     assert floor_bandwidth(model, load, TABLE["margin"]) == close(wanted["bypassBelow"])
+
+
+def test_records_are_read_with_the_fields_that_the_store_keeps():
+    assert tuple(TABLE["recent"]["loads"]) == LOAD_FIELDS
+    assert tuple(TABLE["recent"]["steps"]) == STEP_FIELDS
+    assert TABLE["recent"]["leastStepTokens"] == STEP_TOKENS
