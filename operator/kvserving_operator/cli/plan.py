@@ -23,8 +23,9 @@ quicker than computing (n*, idle and at the given load), how busy the tier is (Ï
 (yes, no, or a tie within 10 %) and in what, and how much memory keeps KV for how long. No cluster
 is asked. What is not given is left out, and the last line says what to give.
 
-Units are always written: --bandwidth 86Gbit/s or 10.76GB/s, --bytes-per-token 48.4KB,
---fixed-seconds 330ms, --retention 10m. GB is 10^9 bytes, GiB 2^30.
+Units are written: --bandwidth 86Gbit/s or 10.76GB/s, --bytes-per-token 48.4KB, --fixed-seconds
+330ms, --retention 10m; a flag named after its unit takes a number alone, too. GB is 10^9 bytes,
+GiB 2^30.
 """
 EXAMPLES: Final = """\
 examples:
