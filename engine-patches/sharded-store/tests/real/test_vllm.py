@@ -186,6 +186,15 @@ def test_mla_each_rank_stores_half_and_valkey_may_come_and_go(
         state = control(port)
         assert "ShardedStore" in state["capabilities"]
         assert state["counters"]["loaded_chunks"] >= 2 * (HIT // CHUNK)
+        kept = state["recent"]["loads"]
+        [load] = [dict(zip(kept["fields"], row, strict=True)) for row in kept["rows"]]
+        assert (load["tokens"], load["stepLoads"]) == (HIT, 1)
+        assert 0 < load["stepTokens"] <= TOKENS - HIT
+        # Whole chunks, all of them from instances: this engine's memory was empty.
+        assert load["bytes"] > 0
+        assert load["bytes"] % (HIT // CHUNK) == 0
+        assert 0 < load["servedSeconds"] == load["fetchSeconds"]
+        assert min(load["probeSeconds"], load["stepSeconds"]) > 0
         # Bypass is heeded from the next request on.
         control(port, {"mode": "Bypass"})
         fresh.forget()
