@@ -10,7 +10,7 @@ from kvserving_operator.fit.fitting import WARM_UP
 from tests.unit.fit.workload import MIXES, PAPER_MIX, Workload
 
 SEEDS = 500
-FEW = 24
+FEW = 10
 BATCH = 10
 LOADS = 200
 STEPS = 200

@@ -69,7 +69,7 @@ def test_a_ring_without_end_is_cut():
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=12) | st.dictionaries(st.text(max_size=6), inner),
-    max_leaves=20,
+    max_leaves=8,
 )
 
 
