@@ -1,9 +1,9 @@
 """Cards of public models: what of their config.json decides on the bytes of KV of a token. Pure.
 
 The fields were read from the configurations that the repository ai-dynamo/aiconfigurator keeps
-(revision 095f58a), under the names below; GLM-5.3 from a transcription of a released config.json of
-that model, which agrees with GLM-5.2's. Models with windowed or linear layers have no card: their
-bytes depend on the prompt, and a remote tier refuses them.
+(revision 095f58a; Llama 3.3 from f577ab8), under the names below; GLM-5.3 from a transcription of a
+released config.json of that model, which agrees with GLM-5.2's. Models with windowed or linear
+layers have no card: their bytes depend on the prompt, and a remote tier refuses them.
 """
 
 from collections.abc import Mapping
@@ -52,6 +52,7 @@ CARDS: Final[Mapping[str, Shape]] = MappingProxyType(
         "meta-llama/Llama-3.1-405B": _grouped(126, 8, 128),
         "meta-llama/Llama-3.1-70B": _grouped(80, 8, 128),
         "meta-llama/Llama-3.1-8B": _grouped(32, 8, 128),
+        "meta-llama/Llama-3.3-70B-Instruct": _grouped(80, 8, 128),
         "mistralai/Mixtral-8x22B-v0.1": _grouped(56, 8, 128),
         "mistralai/Mixtral-8x7B-v0.1": _grouped(32, 8, 128),
         "moonshotai/Kimi-K2-Instruct": _latent(61),
