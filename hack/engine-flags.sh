@@ -12,14 +12,20 @@ PYTHON=${KVSERVING_ENGINE_PYTHON:-$CACHE/vllm/bin/python}
 
 if [ ! -x "$PYTHON" ]; then
     echo "==> vllm, as images/engine-cpu has it"
+    rm -rf "$CACHE/vllm.part"
     python3 -m venv "$CACHE/vllm.part"
-    uv pip install --quiet --python "$CACHE/vllm.part/bin/python" --no-deps --require-hashes -r images/engine-cpu/requirements.lock
+    "$CACHE/vllm.part/bin/pip" install --quiet --disable-pip-version-check --no-deps --require-hashes \
+        -r images/engine-cpu/requirements.lock
+    for site in "$CACHE"/vllm.part/lib/python3*/site-packages; do
+        "$CACHE/vllm.part/bin/python" -B images/engine-cpu/build/prepare.py "$site"
+    done
     mv "$CACHE/vllm.part" "$CACHE/vllm"
 fi
 for package in vllm==0.33.0 sglang==0.5.23; do
     [ -d "$CACHE/$package" ] && continue
     echo "==> $package"
-    uv pip install --quiet --python "$PYTHON" --no-deps --target "$CACHE/$package.part" "$package"
+    rm -rf "$CACHE/$package.part"
+    "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps --target "$CACHE/$package.part" "$package"
     mv "$CACHE/$package.part" "$CACHE/$package"
 done
 python hack/engine-flags/prove.py --python "$PYTHON" --path "vllm-0.33=$CACHE/vllm==0.33.0" --path "sglang-0.5=$CACHE/sglang==0.5.23" "$@"
