@@ -8,6 +8,8 @@ from kvserving_operator.status import Trouble
 
 # Statuses that say "not now": the pass is repeated, nobody needs to be told.
 _NOT_NOW = frozenset({409, 429, 503, 504})
+# OwnerReferencesPermissionEnforcement names neither the verb nor the resource that it misses.
+_OWNER_REFUSED = "cannot set blockOwnerDeletion"
 
 
 def conflict_of(rendered: Manifest) -> Trouble:
@@ -36,6 +38,8 @@ def trouble_of(rendered: Manifest, error: errors.RequestError) -> Trouble:
             stalled=True,
         )
     what = f"{error.reason}: {error.message}" if isinstance(error, errors.ApiError) else str(error)
+    if _OWNER_REFUSED in what:
+        what += "; the operator's role lacks the right to update kvservings/finalizers"
     return Trouble(
         reason=Reason.APPLY_FAILED,
         message=f"{label(rendered)} could not be written: {what}",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from kvserving_operator.kube import errors, paths
 from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.paths import Key
+from kvserving_operator.plan.model import Manifest
 
 logger = logging.getLogger(__name__)
 
@@ -20,12 +21,24 @@ _SPREAD = 0.1
 
 
 async def list_keys(client: ApiClient, namespaces: Sequence[str]) -> list[Key]:
-    """Keys of all KVServings in the namespaces; no namespaces means the whole cluster."""
+    """Keys of all KVServings in the namespaces; no namespaces means the whole cluster.
+
+    A namespace that may not be read is told and left out: it may have been deleted, the operator's
+    Role with it, and that is no reason to leave the others unattended.
+    """
+    if not namespaces:
+        return _keys(await client.list(paths.KVSERVINGS, None))
     found: list[Key] = []
-    for namespace in namespaces or (None,):
-        items = await client.list(paths.KVSERVINGS, namespace)
-        found += [Key(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items]
+    for namespace in namespaces:
+        try:
+            found += _keys(await client.list(paths.KVSERVINGS, namespace))
+        except errors.ForbiddenError as error:
+            logger.warning("namespace %s is left out: %s", namespace, error)
     return found
+
+
+def _keys(items: Sequence[Manifest]) -> list[Key]:
+    return [Key(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items]
 
 
 async def resync_forever(

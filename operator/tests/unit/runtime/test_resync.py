@@ -39,6 +39,25 @@ async def test_namespaces_are_listed_one_by_one_and_none_means_all() -> None:
     assert lists.namespaces == ["a", "b", None]
 
 
+class OneForbidden(Lists):
+    """May not read namespace `a`."""
+
+    async def list(self, resource: Resource, namespace: str | None) -> list[Any]:
+        if namespace == "a":
+            raise errors.ForbiddenError(
+                status=403, reason="Forbidden", message="cannot list", call="list kvservings"
+            )
+        return await super().list(resource, namespace)
+
+
+async def test_a_namespace_that_may_not_be_read_does_not_hide_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = cast(ApiClient, OneForbidden())
+    assert {key.namespace for key in await list_keys(client, ["a", "b"])} == {"b"}
+    assert "namespace a is left out: list kvservings: 403 Forbidden: cannot list" in caplog.text
+
+
 async def test_it_comes_round_with_jitter_and_spreads_the_passes() -> None:
     asked: list[tuple[float, Key, float]] = []
     lists = Lists(failures=1)
