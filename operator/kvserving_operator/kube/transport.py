@@ -20,6 +20,7 @@ from kubernetes.aio.client.rest import RESTClientObject
 from kvserving_operator.api import meta
 from kvserving_operator.kube import errors, permissions
 from kvserving_operator.kube.credentials import Credentials
+from kvserving_operator.kube.encoding import encode
 from kvserving_operator.kube.paths import Resource
 from kvserving_operator.kube.permissions import Verb
 from kvserving_operator.plan.model import Manifest
@@ -32,6 +33,8 @@ _BACKOFF = 0.2
 _RETRY_AFTER_LIMIT = 5.0
 
 APPLY = "application/apply-patch+yaml"
+# Encoded by us: of a body whose type is just APPLY the library makes JSON that YAML cannot read.
+_ENCODED = f"{APPLY}; charset=utf-8"
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
 
@@ -182,7 +185,7 @@ class Transport:
     async def _headers(self, request: Request) -> dict[str, str]:
         headers = {
             "Accept": JSON,
-            "Content-Type": request.content_type,
+            "Content-Type": _ENCODED if request.content_type == APPLY else request.content_type,
             "User-Agent": self._user_agent,
         }
         authorization = await self._credentials.authorization()
@@ -200,7 +203,7 @@ class Transport:
                 request.method,
                 self._credentials.configuration.host + request.url,
                 headers=headers,
-                body=request.body,
+                body=encode(request.body) if request.content_type == APPLY else request.body,
                 _request_timeout=timeout,
             )
             raw = await response.read()

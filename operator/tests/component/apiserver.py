@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 import yaml
 
 from cluster.api import Endpoint
+from kvserving_operator.kube.encoding import encode
 
 Object = dict[str, Any]
 
@@ -52,7 +53,7 @@ class Server:
         content_type: str = "application/json",
         **query: str,
     ) -> Answer:
-        payload = json.dumps(body).encode() if isinstance(body, dict) else body
+        payload = encode(body) if isinstance(body, dict) else body
         target = f"{path}?{urlencode(query)}" if query else path
         headers = {"Content-Type": content_type, "Accept": "application/json"}
         for attempt in (1, 2):

@@ -91,7 +91,7 @@ async def test_apply_is_forced_server_side_apply_under_our_manager(server: Serve
         "/api/v1/namespaces/n/configmaps/a%20b?fieldManager=kvserving-operator&force=true"
     )
     assert second.endswith("?fieldManager=kvserving-operator&dryRun=All")
-    assert headers["Content-Type"] == "application/apply-patch+yaml"
+    assert headers["Content-Type"] == "application/apply-patch+yaml; charset=utf-8"
     assert headers["Authorization"] == "bearer t0ken"
     assert headers["User-Agent"] == "kvserving-operator"
     assert body == CM
