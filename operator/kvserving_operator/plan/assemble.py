@@ -189,7 +189,9 @@ def _monitor_plan(spec: KVServingSpec) -> MonitorPlan | None:
     wanted = spec.metrics.pod_monitor
     if wanted is None:
         return None
-    return MonitorPlan(labels=wanted.labels, interval=wanted.interval)
+    # Prometheus knows each unit once, the largest first; ours may come in any order.
+    interval = duration.format_milliseconds(duration.milliseconds(wanted.interval))
+    return MonitorPlan(labels=wanted.labels, interval=interval)
 
 
 def _network_plan(spec: KVServingSpec, defaults: Defaults) -> NetworkPlan | None:

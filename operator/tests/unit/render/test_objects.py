@@ -256,3 +256,9 @@ def test_objects_that_others_refer_to_come_first():
     first_workload = min(order.index("StatefulSet"), order.index("Deployment"))
     for kind in ("ServiceAccount", "Secret", "ConfigMap", "Service", "NetworkPolicy"):
         assert max(i for i, k in enumerate(order) if k == kind) < first_workload
+
+
+def test_a_scrape_interval_is_written_as_prometheus_reads_it() -> None:
+    objects = rendered({"metrics.podMonitor": {"interval": "500ms90s1h2m"}})
+    endpoints = one(objects, "PodMonitor", "x")["spec"]["podMetricsEndpoints"]
+    assert {endpoint["interval"] for endpoint in endpoints} == {"1h3m30s500ms"}
