@@ -47,6 +47,8 @@ class RoleHealth:
     pods: tuple[PodFacts, ...]
     problem: Problem | None
     problems: int
+    claims: frozenset[str] = frozenset()
+    """Volume claims that the workload has for each of its pods."""
 
     @property
     def outdated(self) -> int:
@@ -99,6 +101,7 @@ def read_workload(
         pods=facts,
         problem=problems[0] if problems else None,
         problems=len(problems),
+        claims=frozenset(c["metadata"]["name"] for c in spec.get("volumeClaimTemplates") or ()),
     )
 
 

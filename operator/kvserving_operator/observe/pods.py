@@ -58,6 +58,8 @@ class PodFacts:
     finished: bool
     """It runs no more and never will: evicted, refused or shut down by its node."""
     problem: Problem | None
+    claims: frozenset[str] = frozenset()
+    """Volumes that are PersistentVolumeClaims, by their names in the pod."""
 
 
 def read_pod(pod: Manifest) -> PodFacts:
@@ -73,8 +75,14 @@ def read_pod(pod: Manifest) -> PodFacts:
         ready=ready,
         terminating=terminating,
         finished=status.get("phase") in FINISHED,
+        claims=_claims(pod),
         problem=None if ready or terminating else next(_problems(metadata["name"], status), None),
     )
+
+
+def _claims(pod: Manifest) -> frozenset[str]:
+    volumes = (pod.get("spec") or {}).get("volumes") or ()
+    return frozenset(v["name"] for v in volumes if v.get("persistentVolumeClaim"))
 
 
 def _problems(name: str, status: Mapping[str, Any]) -> Iterator[Problem]:

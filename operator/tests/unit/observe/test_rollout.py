@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +55,49 @@ def test_a_broken_new_revision_stops_the_rollout_and_a_repair_goes_through_it() 
     assert chosen(broken) == "x-1"
     stuck = [pod("x-0", **OLD), pod("x-1", ready=False)]
     assert chosen(stuck) is None
+
+
+def claiming(pods: list[Object], *, desired: int) -> RoleHealth:
+    """The pods of a StatefulSet that has got a claim named data since."""
+    workload = statefulset(replicas=desired)
+    workload["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}}]
+    return read_workload(workload, pods, label="x", desired=desired)
+
+
+def with_claim(name: str, **more: Any) -> Object:
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": f"data-{name}"}}
+    return pod(name, **more) | {"spec": {"volumes": [claim]}}
+
+
+def test_pods_that_lack_a_claim_go_from_the_lowest_ordinal_up() -> None:
+    """The controller stops at the first of them, so what is missing beyond it would never come."""
+    olds = [pod(f"x-{i}", **OLD) for i in range(3)]
+    first = next_replacement(claiming(olds, desired=3), max_unavailable=1)
+    assert first is not None
+    assert first.name == "x-0"
+    coming = claiming([with_claim("x-0", ready=False), *olds[1:]], desired=3)
+    assert next_replacement(coming, max_unavailable=1) is None
+    absent = claiming(olds[1:], desired=3)
+    assert next_replacement(absent, max_unavailable=1) is None
+    second = next_replacement(
+        claiming([with_claim("x-0"), *olds[1:]], desired=3), max_unavailable=1
+    )
+    assert second is not None
+    assert second.name == "x-1"
+
+
+def test_a_replica_that_waits_behind_a_pod_without_its_claim_does_not_block_it() -> None:
+    lost = claiming([pod("x-0", **OLD), pod("x-1", **OLD)], desired=3)
+    found = next_replacement(lost, max_unavailable=1)
+    assert found is not None
+    assert found.name == "x-0"
+
+
+def test_pods_that_have_the_claim_go_as_ever() -> None:
+    pods = [with_claim(f"x-{i}", **OLD) for i in range(2)]
+    found = next_replacement(claiming(pods, desired=2), max_unavailable=1)
+    assert found is not None
+    assert found.name == "x-1"
 
 
 def test_nothing_is_deleted_on_stale_knowledge() -> None:
