@@ -29,10 +29,10 @@
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, watch, create, patch, delete]
-# credentials of one KVServing, read by name only; no list, no watch
+# credentials of one KVServing, read by name only; no list, no watch, no delete
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, create, patch, delete]
+  verbs: [get, create, patch]
 # identity of the router
 - apiGroups: [""]
   resources: [serviceaccounts]

@@ -83,8 +83,8 @@ PERMISSIONS: tuple[Permission, ...] = (
     _child(paths.CONFIGMAPS, "engine and KV tier configuration"),
     Permission(
         resource=paths.SECRETS,
-        verbs=("get", "create", "patch", "delete"),
-        why="credentials of one KVServing, read by name only; no list, no watch",
+        verbs=("get", "create", "patch"),
+        why="credentials of one KVServing, read by name only; no list, no watch, no delete",
     ),
     _child(paths.SERVICE_ACCOUNTS, "identity of the router"),
     _child(paths.ROLES, "what the router may see"),
