@@ -1,8 +1,9 @@
 """Who wrote what: the API server's audit log, read by tests.
 
 Every write of every resource is one line with its user, user agent, verb, object and HTTP status;
-reads are not logged. The log is written in blocking mode, after the answer to the client: a test
-that looks for a write it has just made uses `wait_for`.
+reads are logged of those users only that a control plane was asked to watch. The log is written in
+blocking mode, after the answer to the client: a test that looks for a write it has just made uses
+`wait_for`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,22 @@ from cluster import settings
 from cluster.errors import ClusterError
 
 WRITE_VERBS = ("create", "update", "patch", "delete", "deletecollection")
-POLICY: dict[str, Any] = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived"],
-    "rules": [{"level": "Metadata", "verbs": list(WRITE_VERBS)}, {"level": "None"}],
-}
+
+
+def policy(watched: Sequence[str] = ()) -> dict[str, Any]:
+    """The API server's audit policy: all writes, and every request of the `watched` users."""
+    rules: list[dict[str, Any]] = [{"level": "Metadata", "users": list(watched)}] if watched else []
+    return {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [*rules, {"level": "Metadata", "verbs": list(WRITE_VERBS)}, {"level": "None"}],
+    }
 
 
 @dataclass(frozen=True)
 class Write:
-    """One write request as the API server saw it."""
+    """One request as the API server saw it: a write, or a read of a watched user."""
 
     time: str  # RFC 3339, when the request arrived
     user: str
@@ -63,11 +69,14 @@ class Write:
 Filter = Callable[[Write], bool]
 
 
-def parse(line: str) -> Write | None:
-    """One line of the log; None for what is not a write to an object (reads, other URLs)."""
+def parse(line: str, verbs: Collection[str] = WRITE_VERBS) -> Write | None:
+    """One line of the log; None for what is not a write to an object (reads, other URLs).
+
+    Without verbs it is a request to an object of whatever verb.
+    """
     event = json.loads(line)
     target = event.get("objectRef")
-    if event.get("verb") not in WRITE_VERBS or not target:
+    if not target or (verbs and event.get("verb") not in verbs):
         return None
     return Write(
         time=event.get("requestReceivedTimestamp", ""),
@@ -114,6 +123,13 @@ class AuditLog:
 
     def writes(self, since: int = 0, *, where: Filter | None = None) -> list[Write]:
         """The writes logged after a mark, in order, that pass the filter."""
+        return self._logged(since, WRITE_VERBS, where)
+
+    def requests(self, since: int = 0, *, where: Filter | None = None) -> list[Write]:
+        """The same, with the reads of watched users."""
+        return self._logged(since, (), where)
+
+    def _logged(self, since: int, verbs: Collection[str], where: Filter | None) -> list[Write]:
         try:
             with self.path.open("rb") as file:
                 file.seek(since)
@@ -121,7 +137,7 @@ class AuditLog:
         except FileNotFoundError:
             return []
         whole = data[: data.rfind(b"\n") + 1]  # the last line may be half written
-        parsed = (parse(line) for line in whole.decode().splitlines())
+        parsed = (parse(line, verbs) for line in whole.decode().splitlines())
         return [write for write in parsed if write is not None and (where is None or where(write))]
 
     def count(

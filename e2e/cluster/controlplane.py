@@ -14,7 +14,7 @@ import json
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -46,7 +46,8 @@ class ControlPlane:
     """etcd, API server and controller manager (scheduler, if asked) of one state folder.
 
     `start` also repairs: what runs is left alone, what died is started again with its data.
-    `controllers` is the controller manager's own flag, `*` for all, `""` for no controller manager.
+    `controllers` is the controller manager's own flag, `*` for all, `""` for no controller manager;
+    `controller_flags` are further ones of it. Of the `watched` users the audit log has reads too.
     """
 
     def __init__(
@@ -55,6 +56,8 @@ class ControlPlane:
         *,
         fixed_ports: Ports | None = None,
         controllers: str = "*",
+        controller_flags: Sequence[str] = (),
+        watched: Sequence[str] = (),
         scheduler: bool = False,
         node_ip: str = "",
         detached: bool = False,
@@ -66,6 +69,7 @@ class ControlPlane:
         self._fixed = fixed_ports
         self._ports = fixed_ports or read_ports(self.state) or ports.free_ports()
         self._controllers, self._scheduler, self._node_ip = controllers, scheduler, node_ip
+        self._controller_flags, self._watched = controller_flags, watched
         self._programs: dict[str, Path] = {}
         self._api: ApiClient | None = None
 
@@ -196,13 +200,15 @@ class ControlPlane:
         write_atomically(self.state / "ports.json", json.dumps(vars(self._ports)))
         self._write_identity(layout)
         policy = self.state / "config" / "audit-policy.json"
-        write_atomically(policy, json.dumps(audit.POLICY))
+        write_atomically(policy, json.dumps(audit.policy(self._watched)))
         started = self._start_one(components.ETCD, components.etcd(layout))
         started += self._start_one(components.APISERVER, components.apiserver(layout))
         self._wait_ready()
         if self._controllers:
             argv = components.controller_manager(layout, controllers=self._controllers)
-            started += self._start_one(components.CONTROLLER_MANAGER, argv)
+            started += self._start_one(
+                components.CONTROLLER_MANAGER, [*argv, *self._controller_flags]
+            )
         if self._scheduler:
             started += self._start_one(components.SCHEDULER, components.scheduler(layout))
         self._wait_controllers()

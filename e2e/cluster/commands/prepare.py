@@ -22,9 +22,9 @@ def run(options: argparse.Namespace) -> int:
     """Run the `prepare` command."""
     prerequisites.require(
         node=True,
-        building=not all(binaries.is_built(program) for program in binaries.NODE),
+        building=not all(binaries.is_built(program) for program in binaries.EVERY),
         state=options.state,
         install=options.install,
     )
-    binaries.ensure(binaries.NODE)
+    binaries.ensure(binaries.EVERY)
     return 0

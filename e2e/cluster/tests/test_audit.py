@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.audit import AuditLog, parse
+from cluster.audit import AuditLog, parse, policy
 from cluster.errors import ClusterError
 
 
@@ -68,6 +68,19 @@ def test_marks_counts_and_half_written_lines(tmp_path: Path) -> None:
     assert log.count(mark) == {("alice", "patch", "pods"): 2}
     assert log.count(by=("verb",)) == {("create",): 1, ("patch",): 2}
     assert [write.verb for write in log.writes(where=lambda w: w.verb == "create")] == ["create"]
+
+
+def test_requests_are_writes_and_the_reads_that_were_logged(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log")
+    log.path.write_text("\n".join([event(), event("list"), event("get", objectRef=None), ""]))
+    assert [request.verb for request in log.requests()] == ["create", "list"]
+    assert [write.verb for write in log.writes()] == ["create"]
+
+
+def test_reads_are_logged_of_watched_users_only() -> None:
+    usual, watching = policy()["rules"], policy(["alice"])["rules"]
+    assert usual[-1] == {"level": "None"}
+    assert watching == [{"level": "Metadata", "users": ["alice"]}, *usual]
 
 
 def test_waiting_for_a_write_that_never_comes_fails(tmp_path: Path) -> None:
