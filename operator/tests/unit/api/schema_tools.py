@@ -1,6 +1,6 @@
 """Test-only doubles of what the apiserver does with a structural schema, and a value generator."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -52,18 +52,28 @@ def _closed(schema: Schema) -> Schema:
 OPEN = st.dictionaries(st.sampled_from(["spec", "limits", "x"]), st.sampled_from([1, "y", {}]))
 
 
-def values(schema: Schema) -> st.SearchStrategy[Any]:
-    """Values that the schema lets through."""
+def values(
+    schema: Schema, given: Mapping[str, st.SearchStrategy[Any]] | None = None, path: str = ""
+) -> st.SearchStrategy[Any]:
+    """Values that the schema lets through; at the dotted paths of ``given`` those drawn from it.
+
+    The elements of a list stand under the path of the list with ``[]`` behind it.
+    """
+    given = given or {}
+    if path in given:
+        return given[path]
     if schema.get("x-kubernetes-int-or-string"):
         return st.sampled_from([1, 5, "25%"] if "%" in schema["pattern"] else [8, "8"])
     if "enum" in schema:
         return st.sampled_from(schema["enum"])
+    if schema["type"] == "array":
+        return _arrays(schema, values(schema["items"], given, f"{path}[]"))
+    if schema["type"] == "object":
+        return _objects(schema, given, path)
     makers: dict[str, Callable[[Schema], st.SearchStrategy[Any]]] = {
         "boolean": lambda _: st.booleans(),
         "integer": _integers,
         "string": _strings,
-        "array": _arrays,
-        "object": _objects,
     }
     return makers[schema["type"]](schema)
 
@@ -83,19 +93,23 @@ def _strings(schema: Schema) -> st.SearchStrategy[str]:
     return st.from_regex(pattern, fullmatch=True).filter(lambda s: low <= len(s) <= high)
 
 
-def _arrays(schema: Schema) -> st.SearchStrategy[list[Any]]:
+def _arrays(schema: Schema, items: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
     unique = (lambda v: v["name"]) if "x-kubernetes-list-map-keys" in schema else repr
-    low = schema.get("minItems", 0)
-    return st.lists(values(schema["items"]), min_size=low, max_size=2, unique_by=unique)
+    return st.lists(items, min_size=schema.get("minItems", 0), max_size=2, unique_by=unique)
 
 
-def _objects(schema: Schema) -> st.SearchStrategy[dict[str, Any]]:
+def _objects(
+    schema: Schema, given: Mapping[str, st.SearchStrategy[Any]], path: str
+) -> st.SearchStrategy[dict[str, Any]]:
     if isinstance(extra := schema.get("additionalProperties"), dict):
-        return st.dictionaries(st.sampled_from(["a", "b/c"]), values(extra), max_size=2)
+        return st.dictionaries(st.sampled_from(["a", "b/c"]), values(extra, given), max_size=2)
     if "properties" not in schema:
         return OPEN
     required = set(schema.get("required", ()))
-    parts = {name: values(prop) for name, prop in schema["properties"].items()}
+    parts = {
+        name: values(prop, given, f"{path}.{name}" if path else name)
+        for name, prop in schema["properties"].items()
+    }
     return st.fixed_dictionaries(
         {name: part for name, part in parts.items() if name in required},
         optional={name: part for name, part in parts.items() if name not in required},
