@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -185,3 +186,44 @@ def test_restart_by_hand_goes_through_the_operator(served: Served) -> None:
         )
         cluster.settled(name)
     assert lowest[0] >= 1
+
+
+def test_kubernetes_own_maximum_of_unavailable_pods_is_in_force_and_not_in_our_way(
+    served: Served,
+) -> None:
+    """Since Kubernetes 1.35, by default, the server adds it to StatefulSets that roll themselves.
+
+    Ours do not: all rollouts of this file happen with it in force.
+    """
+    cluster, name = served.cluster, "gate"
+    gates = cluster.plane.api.request("GET", "/metrics").decode()
+    found = re.search(r'feature_enabled{name="MaxUnavailableStatefulSet",.*} (\d)', gates)
+    assert found is not None
+    assert found[1] == "1"
+    cluster.create(example(name, decode__replicas=4, rollout__maxUnavailable=2))
+    cluster.settled(name)
+    for workload in (f"{name}-prefill", f"{name}-decode", f"{name}-valkey"):
+        strategy = cluster.must_get(paths.STATEFULSETS, workload)["spec"]["updateStrategy"]
+        assert strategy == {"type": "OnDelete"}
+    # Its controller counts two pods that never come as all that may be missing.
+    served.kubelet.held |= {f"{name}-decode-2", f"{name}-decode-3"}
+    for pod in (2, 3):
+        cluster.delete(paths.PODS, f"{name}-decode-{pod}")
+    wait_for(lambda: len(uids(cluster, name)) == 4, what="pods that are not ready")
+    before = uids(cluster, name)
+    change(cluster, name, "1")
+    wait_for(
+        lambda: all(
+            uids(cluster, name).get(f"{name}-decode-{pod}") != before[f"{name}-decode-{pod}"]
+            for pod in (2, 3)
+        ),
+        what="the broken pods replaced first",
+        more=lambda: str(cluster.status(name)),
+    )
+    served.kubelet.held.clear()
+    wait_for(
+        lambda: not set(before.values()) & set(uids(cluster, name).values()),
+        timeout=60,
+        what="all pods replaced",
+    )
+    cluster.settled(name)
