@@ -17,11 +17,14 @@ from cluster.controlplane import ControlPlane
 from .apiserver import Server
 from .harness import Cluster, Kubelet, OperatorProcess, Served, install
 
+QUICK_HPA = "--horizontal-pod-autoscaler-sync-period=2s"
+"""Its usual quarter of a minute is no part of any promise."""
+
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
     """The control plane of this session: kubeconfig, audit log, means to stop its API server."""
-    with ControlPlane() as plane:
+    with ControlPlane(controller_flags=[QUICK_HPA]) as plane:
         yield plane
 
 
