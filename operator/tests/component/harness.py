@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -197,14 +197,26 @@ def user_kubeconfig(cluster: Cluster, name: str) -> Path:
 
 
 class OperatorProcess:
-    """One operator process that serves one namespace; `name` is its user in the audit log."""
+    """One operator process, its Lease in the cluster's namespace.
+
+    Without a kubeconfig of its own it is the user `name` of that namespace in the audit log.
+    """
 
     def __init__(
-        self, cluster: Cluster, folder: Path, name: str = "operator", *, server: str = ""
+        self,
+        cluster: Cluster,
+        folder: Path,
+        name: str = "operator",
+        *,
+        server: str = "",
+        kubeconfig: Path | None = None,
+        namespaces: Sequence[str] | None = None,
     ) -> None:
+        """`namespaces`: those served, none of them for all; without it that of the cluster."""
         self.name = name
         self._cluster = cluster
-        self._kubeconfig = self._credentials(folder, server)
+        self._namespaces = [cluster.namespace] if namespaces is None else namespaces
+        self._kubeconfig = kubeconfig or self._credentials(folder, server)
         self._log = folder / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -212,7 +224,7 @@ class OperatorProcess:
         """Start the process; returns at once."""
         command = [sys.executable, "-m", "kvserving_operator.main"]
         command += ["--kubeconfig", str(self._kubeconfig)]
-        command += ["--namespaces", self._cluster.namespace]
+        command += ["--namespaces", ",".join(self._namespaces)]
         command += ["--operator-namespace", self._cluster.namespace]
         command += ["--http-host", "127.0.0.1", "--http-port", "0", "--identity", self.name]
         # Without byte code on disk every start compiles kopf and kubernetes anew: 3 s of CPU.
