@@ -7,7 +7,7 @@ PY := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 STAGES := thorough component agent chart images engines patches e2e
-.PHONY: help env generate fix check test $(STAGES) demo demo-down clean
+.PHONY: help env generate fix check test $(STAGES) soak demo demo-down clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test: ## Everything CI runs: gate, component, agent, chart, images, engines, pat
 # `images` is a folder too: without .PHONY make would say that it is up to date.
 $(STAGES):
 	@hack/test.sh $@
+
+soak: ## The long runs (hack/soak.sh names them): idle fleets, 200 random specs, every edit, every hostile text
+	@hack/soak.sh
 
 demo: ## The product on an embedded cluster: one object to a real completion, and what it says of itself
 	@hack/bootstrap.sh --install

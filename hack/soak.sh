@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# The long runs: what the short forms in `make test` only touch upon. Half an hour on two cores; the figures of those that
+# have any are written under bench/. Needs what `make component` needs; the first failing run ends it.
+# usage: hack/soak.sh [RUN...]      without RUN: all of them
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH=$PWD/.venv/bin:$PATH
+export KVSERVING_TEST_RESULTS=$PWD/bench/operator/results
+unset PYTHONDONTWRITEBYTECODE # without byte code on disk each process compiles its libraries anew
+
+component() { python -m pytest -q --durations=3 "${@/#/operator/tests/component/}"; }
+
+# One run a line: a function and its name in RUNS.
+RUNS=(idle specs edits hostile)
+run_idle() { KVSERVING_TEST_IDLE_SECONDS=300 component test_idle.py; }
+run_specs() { KVSERVING_TEST_SPECS=200 component test_random_specs.py; }
+run_edits() { KVSERVING_TEST_EDITS=all component test_edits.py; }
+run_hostile() { KVSERVING_TEST_THOROUGH=1 component test_offline.py; }
+
+wanted=("$@")
+[ $# -gt 0 ] || wanted=("${RUNS[@]}")
+hack/bootstrap.sh --install
+for run in "${wanted[@]}"; do
+    declare -F "run_$run" >/dev/null || { echo "error: no run '$run'; there are: ${RUNS[*]}" >&2; exit 2; }
+    printf '\n==> %s\n' "$run"
+    start=$SECONDS
+    "run_$run" || { printf '\nmake soak: FAILED in %s after %s s\n' "$run" $((SECONDS - start)) >&2; exit 1; }
+    printf '    %s: %s s\n' "$run" $((SECONDS - start))
+done
+printf '\nmake soak: all green in %s s\n' $SECONDS
