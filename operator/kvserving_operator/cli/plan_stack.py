@@ -39,8 +39,27 @@ class Sized:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A KVServing with its defaults, and what the operator makes of it."""
+
+    kvserving: KVServing
+    plan: Plan
+
+
 def sized(filename: str) -> Sized:
     """The one KVServing of a file."""
+    found = planned(filename)
+    if isinstance(found, Planned):
+        return sized_of(found)
+    return Sized(faults=found)
+
+
+def planned(filename: str) -> Planned | tuple[str, ...]:
+    """The one KVServing of a file, or why there is none, a line each.
+
+    What is not available yet is planned as if it were.
+    """
     documents = read([filename], recursive=False).documents
     if len(documents) != 1:
         raise UsageError(
@@ -48,31 +67,32 @@ def sized(filename: str) -> Sized:
         )
     document = documents[0]
     if document.broken:
-        return Sized(faults=(f"{document.source}: {document.broken}; correct the file",))
+        return (f"{document.source}: {document.broken}; correct the file",)
     verdict = admit(placed(document.content, "default"))
     if verdict.faults:
-        return Sized(faults=_lines(document.source, verdict.faults))
+        return _lines(document.source, verdict.faults)
     kvserving = KVServing.parse(verdict.stored)
-    planned = build(kvserving, defaults.released(), preview=True)
-    if isinstance(planned, Refusal):
-        return Sized(faults=_lines(document.source, planned.faults))
-    return _sized(kvserving, planned)
+    plan = build(kvserving, defaults.released(), preview=True)
+    if isinstance(plan, Refusal):
+        return _lines(document.source, plan.faults)
+    return Planned(kvserving=kvserving, plan=plan)
 
 
 def _lines(source: str, faults: Sequence[Fault]) -> tuple[str, ...]:
     return tuple(f"{source}: {f.field}: {f.what}; {f.remedy}" for f in faults)
 
 
-def _sized(kvserving: KVServing, planned: Plan) -> Sized:
-    spec = kvserving.spec
+def sized_of(found: Planned) -> Sized:
+    """What of it decides on sizes."""
+    spec = found.kvserving.spec
     later = [
         f"{fault.field}: {fault.what}; it is sized as if it were"
-        for fault in only_what_is_built(Proposal.of(kvserving))
+        for fault in only_what_is_built(Proposal.of(found.kvserving))
         if fault.reason is Reason.NOT_AVAILABLE_YET
     ]
     dtype = str(spec.kv_cache.dtype)
     return Sized(
-        stack=_stack(planned),
+        stack=_stack(found.plan),
         model_name=spec.model.name,
         kv_dtype="" if dtype == "Auto" else dtype,
         chunk_tokens=spec.kv_cache.chunk_tokens,
@@ -81,12 +101,12 @@ def _sized(kvserving: KVServing, planned: Plan) -> Sized:
     )
 
 
-def _stack(planned: Plan) -> Stack:
-    tier = planned.tier
+def _stack(plan: Plan) -> Stack:
+    tier = plan.tier
     return Stack(
-        roles=tuple(_role(role) for role in planned.roles),
-        gpus=planned.gpus,
-        tier_instances=planned.external_instances if tier is None else tier.instances,
+        roles=tuple(_role(role) for role in plan.roles),
+        gpus=plan.gpus,
+        tier_instances=plan.external_instances if tier is None else tier.instances,
         tier_memory_per_instance=None if tier is None else _memory(tier.resources),
         tier_kv_bytes=None if tier is None else _kv_bytes(tier),
     )

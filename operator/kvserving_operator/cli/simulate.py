@@ -3,6 +3,7 @@
 import argparse
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from kvserving_operator.cli import outcomes
@@ -27,6 +28,8 @@ examples:
   kvserving simulate --workload table2-h1b
   kvserving simulate --workload spec.yaml --plot run.svg
   kvserving simulate --workload table2-h4 --set engines.remote.bandwidth=5e9 -o json
+  kvserving simulate -f glm.yaml --tokens-per-second 52.2k --model-card GLM-5.3-FP8 \\
+      --bandwidth 10.76GB/s --fixed-seconds 330ms --engine-fixed-seconds 182ms --trace t.jsonl
   kvserving simulate --workload engine.yaml --trace t.jsonl --compare replay.json
 
 workloads: {", ".join(names())}
@@ -49,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trace-out", metavar="FILE", help="write the requests as a trace, for `kvserving replay`"
     )
     parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw latencies over time; a name with .svg"
+    )
+    parser.add_argument(
         "--compare",
         metavar="REPLAY.JSON",
         help="a result of `kvserving replay -o json`: both side by side, percentile by percentile",
@@ -57,6 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Simulate once; the exit status."""
+    if options.plot is not None and options.plot.suffix.lower() != ".svg":
+        raise UsageError(f"--plot {options.plot}: give it a name that ends with .svg")
     scenario = chosen(options)
     requests = read_trace(options.trace) if options.trace else None
     other = read_result(options.compare) if options.compare else None
@@ -66,6 +74,10 @@ def run(options: argparse.Namespace) -> int:
         done = simulate(scenario, requests, seed=options.seed, progress=bar)
     _write_files(options, done)
     result = document(done.outcome)
+    if options.plot is not None:
+        from kvserving_operator.cli.simulate_plot import draw  # noqa: PLC0415 - costs a second
+
+        draw(done.requests, result, other, options.plot)
     if options.output == "json":
         if other is not None:
             result["compare"] = outcomes.differences(result, other)

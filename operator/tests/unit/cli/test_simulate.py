@@ -1,5 +1,6 @@
 """The command: its JSON, its text, its files, and one line for what cannot be simulated."""
 
+import argparse
 import json
 import re
 from collections.abc import Iterator
@@ -8,8 +9,11 @@ from typing import Any, get_args
 
 import jsonschema
 import pytest
+import yaml
 
+from kvserving_operator.api import quantity
 from kvserving_operator.cli import main as program
+from kvserving_operator.cli.scenarios import add_scenario, chosen
 from kvserving_operator.simulation.scenario import Scenario, Spec
 from kvserving_operator.simulation.trace import KEYS, parse
 
@@ -105,10 +109,93 @@ def test_compare_shows_every_percentile_of_both(run: Any, tmp_path: Path) -> Non
     assert rows["p99"][-1] == "-"
 
 
+GLM = (
+    *("-f", str(ROOT / "examples/glm-pcp8.yaml"), "--tokens-per-second", "52.2k"),
+    *("--bandwidth", "10.76GB/s", "--fixed-seconds", "330ms", "--engine-fixed-seconds", "182ms"),
+)
+
+
+def test_a_manifest_and_the_flags_of_plan_are_a_scenario() -> None:
+    manifest = yaml.safe_load((ROOT / "examples/glm-pcp8.yaml").read_text())["spec"]
+    made = scenario_of(
+        *GLM, "--arrival-rate", "4", "--prompt-tokens", "16390", "--hit-fraction", "75%"
+    )
+    engines, remote = made.engines, made.engines.remote
+    assert remote is not None
+    assert (engines.count, engines.ranks) == (manifest["prefill"]["replicas"], 8)
+    assert made.bytes_per_token == pytest.approx(48_400, rel=0.02)
+    assert engines.local.bytes == quantity.to_bytes(manifest["kvCache"]["local"]["sizePerReplica"])
+    assert (remote.instances, remote.bandwidth) == (8, 10.76e9)
+    assert remote.bytes_per_instance == 0.75 * quantity.to_bytes(
+        manifest["kvCache"]["remote"]["memoryPerInstance"]
+    )
+    assert (remote.engine_fixed_seconds, remote.request_fixed_seconds) == pytest.approx(
+        (0.182, 0.148)
+    )
+    assert made.decode is not None
+    assert made.primed.tokens == 0.75
+    assert made.workload is not None
+    assert made.workload.arrivals.rate == 4
+
+
+def test_flags_change_a_workload_and_set_wins_over_them() -> None:
+    arguments = ("--workload", "table2-h4", "--bandwidth", "8Gbit/s", "--requests", "7")
+    made = scenario_of(
+        *(*arguments, "--set", "engines.remote.loading=Sync"),
+        *("--unique-prefixes", "5", "--prefix-tokens", "2k", "--set", "workload.requests=9"),
+    )
+    assert made.engines.remote is not None
+    assert (made.engines.remote.bandwidth, made.engines.remote.loading) == (1e9, "Sync")
+    assert made.workload is not None
+    assert made.workload.requests == 9
+    assert made.workload.prefixes is not None
+    assert (made.workload.prefixes.count, made.workload.prefixes.tokens) == (5, 2000)
+    assert made.workload.arrivals.profile
+
+
+def test_an_engines_own_limits_are_its_arguments(tmp_path: Path) -> None:
+    manifest = yaml.safe_load((ROOT / "examples/glm-pcp8.yaml").read_text())
+    arguments = ["--max-num-batched-tokens=16384", "--max-num-seqs", "32"]
+    manifest["spec"]["engine"]["extraArgs"] = arguments
+    path = tmp_path / "x.yaml"
+    path.write_text(yaml.safe_dump(manifest))
+    made = scenario_of("-f", str(path), *GLM[2:])
+    assert (made.engines.step_tokens, made.engines.max_requests) == (16_384, 32)
+
+
+@pytest.mark.thorough
+def test_the_plot_is_repeatable_and_says_what_it_shows(run: Any, tmp_path: Path) -> None:
+    plots = []
+    for name in ("a.svg", "b.svg"):
+        arguments = ("--workload", "table2-h2b", "--requests", "30", "--plot")
+        assert run(*arguments, str(tmp_path / name))[0] == 0
+        plots.append((tmp_path / name).read_text())
+    assert plots[0] == plots[1]
+    for text in ("seconds to the first token", "simulated", "p99 "):
+        assert f">{text}" in plots[0]
+
+
+def scenario_of(*arguments: str) -> Scenario:
+    parser = argparse.ArgumentParser()
+    add_scenario(parser)
+    return chosen(parser.parse_args(arguments))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "the scenario: bytesPerToken, engines are missing"),
+        ((), "the scenario: bytesPerToken, engines are missing; give --bytes-per-token or"),
+        (
+            ("-f", "{}/glm.yaml", "--tokens-per-second", "52.2k"),
+            "the scenario: engines.remote.bandwidth, engines.remote.engineFixedSeconds are "
+            "missing; give --bandwidth, --fixed-seconds",
+        ),
+        (("-f", "{}/bad.yaml"), "{}/bad.yaml: spec.kvCache.remote.memoryPerInstance"),
+        (("--workload", "table2-h3", "--utilization", "0.5"), "--utilization: is an answer"),
+        (("--workload", "table2-h3", "--retention", "10m"), "--retention: is an answer"),
+        (("--workload", "table2-h3", "--unique-prefixes", "3"), "--unique-prefixes: give --pre"),
+        (("--workload", "table2-h3", "--plot", "x.png"), "--plot x.png: give it a name that ends"),
+        (("--workload", "table2-h3", "--plot", "{}/no/x.svg"), "--plot {}/no/x.svg: No such file"),
         (("--workload", "h3"), "--workload h3: neither a file nor one of table2-recompute,"),
         (("--workload", "table2-h3", "--set", "engines"), "--set engines: write KEY=VALUE"),
         (("--workload", "table2-h3", "--set", "seed=1"), "table2-h3: seed: Extra inputs"),
@@ -121,6 +208,9 @@ def test_compare_shows_every_percentile_of_both(run: Any, tmp_path: Path) -> Non
 def test_what_is_wrong_is_one_line(
     run: Any, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
+    manifest = (ROOT / "examples/glm-pcp8.yaml").read_text()
+    (tmp_path / "glm.yaml").write_text(manifest)
+    (tmp_path / "bad.yaml").write_text(manifest.replace("memoryPerInstance", "#"))
     (tmp_path / "bad").write_text('{"offset": 0, "promptTokens": 1}\n{"promptTokens": 1}\n')
     filled = [argument.replace("{}", str(tmp_path)) for argument in arguments]
     status, out, err = run(*filled)
