@@ -163,9 +163,21 @@ class FpController:
         rested = now - self._changed_at >= (self.dwell if direction < 0 else self.dwell / 4)
         if abs(self._streak) >= self.repeats and rested and not self.busy:
             self._streak = 0
-            if self.resize(proposal.percent, now):
+            return self._approach(proposal, now)
+        return None
+
+    def _approach(self, proposal: Proposal, now: float) -> Proposal | None:
+        """Go as far towards the proposal as can be started, by halves.
+
+        What a growth drives out of COLD must fit elsewhere; with COLD full only a part of it does,
+        and the prefixes that then move into HOT make room for the next part.
+        """
+        here, there = self.percent, proposal.percent
+        while abs(there - here) >= self.limits.band:
+            if self.resize(there, now):
                 self.last_reason = proposal.reason
-                return proposal
+                return Proposal(there, proposal.reason)
+            there = here + int((there - here) / 2)
         return None
 
     def tick(self) -> None:

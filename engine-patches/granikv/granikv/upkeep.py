@@ -99,16 +99,22 @@ class Upkeep:
         return self.moving
 
     def _make_cold_room(self, low: int, high: int) -> None:
-        """Evict idle COLD leaves until what is used in [low, high) fits outside of it."""
+        """Evict idle COLD leaves until what is used in [low, high) fits outside of it.
+
+        An evicted slot helps by one at most, so the slots are looked through once a round and not
+        once a node: with a thousand idle nodes that took 150 ms in the middle of serving.
+        """
+        short, before = self._short(low, high), None
+        while short > 0 and short != before and self.cache.evict_cold(short):
+            short, before = self._short(low, high), short
+
+    def _short(self, low: int, high: int) -> int:
+        """By how much what is used in [low, high) exceeds what is free behind it."""
         space = self.cache.memory.space
-
-        def fits() -> bool:
-            used = len(space.find(low, high, SlotState.DONATED_USED, SlotState.COLD_USED))
-            free = len(space.find(high, space.total, SlotState.DONATED_FREE, SlotState.COLD_FREE))
-            return free >= used
-
-        if not fits():
-            self.cache.evict_until(fits, high - low, hot=False)
+        used = len(space.find(low, high, SlotState.DONATED_USED, SlotState.COLD_USED))
+        return used - len(
+            space.find(high, space.total, SlotState.DONATED_FREE, SlotState.COLD_FREE)
+        )
 
     def _promote_payers(self, now: float, max_slots: int) -> Moves:
         moves: list[Moves] = []

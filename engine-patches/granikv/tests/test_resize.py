@@ -141,6 +141,20 @@ def test_own_changes_need_repetition_and_rest() -> None:
     assert fp.observe(holes, 17.5) is not None, "all of it before it shrinks"
 
 
+def test_with_cold_nearly_full_it_goes_a_part_of_the_way() -> None:
+    fp = controller(dwell=0.0, repeats=1)
+    memory = fp.upkeep.cache.memory
+    memory.alloc_cold(700)
+    wants = signals(hot_failed=50, hot_wanted=400)
+    taken = fp.observe(wants, 0.0)
+    assert taken is not None
+    assert 20 < taken.percent < 46, "all of it does not fit"
+    drive(fp)
+    assert fp.percent == taken.percent
+    assert fp.counters.refused >= 1
+    memory.check()
+
+
 def test_bounds_outside_the_paper_s_range_are_refused() -> None:
     for low, high in ((4, 80), (5, 81), (50, 40)):
         with pytest.raises(BadSizeError):
