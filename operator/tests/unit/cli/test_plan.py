@@ -195,6 +195,7 @@ def test_cards_are_listed(run: Runner):
     assert "zai-org/GLM-5.3-FP8" in listed
 
 
+@pytest.mark.thorough
 def test_a_plot_shows_the_operating_point_as_text(run: Runner):
     path = run.folder / "plan.svg"
     assert run("plan", *EIGHT, *TRAFFIC, "--plot", str(path)).status == 0

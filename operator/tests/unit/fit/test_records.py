@@ -73,7 +73,7 @@ ANYTHING = st.recursive(
 )
 
 
-@given(rows=st.lists(st.lists(ANYTHING, max_size=10), max_size=5), other=ANYTHING)
+@given(rows=st.lists(st.lists(ANYTHING, max_size=10), max_size=3), other=ANYTHING)
 def test_any_content_gives_plausible_records_or_none(rows: list[Any], other: object):
     parse_recent(other)
     ring = {"fields": list(LOAD_FIELDS), "rows": rows}
