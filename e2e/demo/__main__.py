@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from cluster.settings import cache_dir, cluster_kind
-from demo import narrate, pcp, quickstart
+from demo import narrate, story
 from stack.install import RELEASE, SYSTEM_NAMESPACE, Testbed, attach, bring_up, cluster
 from stack.kubectl import KubectlError, NotInTimeError
 from stack.lock import hold
@@ -23,10 +23,10 @@ def up() -> None:
     testbed.install_chart()
     narrate.say("installed in namespace kvserving-system")
     kubectl = testbed.namespace(NAMESPACE)
-    shown = [quickstart.run(kubectl), pcp.run(kubectl)]
+    shown = story.run(kubectl)
     narrate.status(kubectl)
     narrate.look_further(kubectl, goes())
-    narrate.verdict("; ".join(shown))
+    narrate.verdict(shown)
 
 
 def goes() -> str:

@@ -29,10 +29,27 @@ def replace(
     progress: Callable[[float], None] | None = None,
 ) -> None:
     """Delete a pod that is there and wait until its successor of the same name is ready."""
+    await_successor(kubectl, remove(kubectl, name), timeout=timeout, progress=progress)
+
+
+def remove(kubectl: Kubectl, name: str) -> Object:
+    """Delete a pod that is there, without waiting; what it was."""
     old = kubectl.get("pod", name)
     if old is None:
         raise KubectlError(f"pod {name} is not there, so it cannot be replaced")
     kubectl.delete("pod", name, wait=False)
+    return old
+
+
+def await_successor(
+    kubectl: Kubectl,
+    old: Object,
+    *,
+    timeout: float = REPLACE_TIMEOUT,
+    progress: Callable[[float], None] | None = None,
+) -> None:
+    """Wait until another pod of the name of one that was removed is ready."""
+    name = old["metadata"]["name"]
 
     def successor() -> bool:
         new = kubectl.get("pod", name)

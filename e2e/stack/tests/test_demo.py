@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from demo import __main__ as demo
-from demo import narrate, quickstart
+from demo import narrate, shown
 from stack.install import Testbed
 from stack.lock import hold
 from stack.serving import NeverReadyError
@@ -28,7 +28,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_an_object_that_was_edited_to_be_invalid_ends_the_demo_at_once(standin: Standin) -> None:
     standin.answer(get_kvserving=[refused()])
     with pytest.raises(NeverReadyError, match="delete kvs quickstart, then run again"):
-        quickstart.wait_ready(standin.kubectl, "quickstart")
+        shown.wait_ready(standin.kubectl, "quickstart")
     assert len(standin.calls()) == 1
 
 
