@@ -159,7 +159,11 @@ def _turned(state: State, facts: Facts, settings: Settings) -> Outcome:
         missing = facts.busy is None or not facts.known.measured
         reason = Reason.FACTS_MISSING if missing else Reason.STEADY
         return _still(state, reason, _QUIET[reason])
+    # Also after a change that was taken back, which is not judged: it has to settle first.
+    quiet = facts.at - max(state.turned.values(), default=float("-inf"))
     for knob, proposal in found.items():
+        if quiet < settings.dwell_seconds:
+            break
         if asked[knob] < ASKED and not proposal.at_once:
             continue
         since = facts.at - state.turned.get(knob, float("-inf"))

@@ -14,6 +14,7 @@ SEEDS = 500
 FEW = 2
 INTERVALS = 120
 NOISE = 0.15
+TAKEN_BACK = (108,)
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,12 @@ def is_calm(edge: Edge, seed: int) -> bool:
 @pytest.mark.parametrize("name", EDGES)
 def test_noise_turns_a_knob_at_most_once_in_its_dwell(name: str):
     assert all(is_calm(EDGES[name], seed) for seed in range(FEW))
+
+
+def test_a_change_that_was_taken_back_settles_before_another_knob_is_turned():
+    """A seed in which a restart is taken back while the threshold asks for a change."""
+    edge = EDGES["gain of a restart"]
+    assert all(is_calm(edge, seed) for seed in TAKEN_BACK)
 
 
 @pytest.mark.thorough
