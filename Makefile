@@ -33,7 +33,7 @@ test: ## Everything CI runs: gate, component, agent, chart, images, engines, pat
 $(STAGES):
 	@hack/test.sh $@
 
-soak: ## The long runs (hack/soak.sh names them): idle fleets, 200 random specs, every edit, every hostile text
+soak: ## The long runs (hack/soak.sh names them): idle fleets, 200 random specs, every edit, hostile text, right
 	@hack/soak.sh
 
 demo: ## The product on an embedded cluster: one object to a real completion, and what it says of itself

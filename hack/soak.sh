@@ -11,11 +11,12 @@ unset PYTHONDONTWRITEBYTECODE # without byte code on disk each process compiles 
 component() { python -m pytest -q --durations=3 "${@/#/operator/tests/component/}"; }
 
 # One run a line: a function and its name in RUNS.
-RUNS=(idle specs edits hostile)
+RUNS=(idle specs edits hostile rights)
 run_idle() { KVSERVING_TEST_IDLE_SECONDS=300 component test_idle.py; }
 run_specs() { KVSERVING_TEST_SPECS=200 component test_random_specs.py; }
 run_edits() { KVSERVING_TEST_EDITS=all component test_edits.py; }
 run_hostile() { KVSERVING_TEST_THOROUGH=1 component test_offline.py; }
+run_rights() { KVSERVING_TEST_RIGHTS=all component test_rights.py; }
 
 wanted=("$@")
 [ $# -gt 0 ] || wanted=("${RUNS[@]}")
