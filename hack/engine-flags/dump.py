@@ -66,7 +66,7 @@ def vllm_parser() -> argparse.ArgumentParser:
 
 def sglang_parser() -> argparse.ArgumentParser:
     """The parser of ``sglang serve``."""
-    sys.meta_path.append(_Standins("triton", "sgl_kernel", "IPython"))
+    sys.meta_path.append(_Standins("triton", "sgl_kernel", "IPython", "orjson"))
     from sglang.srt.server_args import ServerArgs  # noqa: PLC0415
 
     parser = argparse.ArgumentParser(prog="sglang serve")
