@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long runs: what the short forms in `make test` only touch upon. Half an hour on two cores; the figures of those that
-# have any are written under bench/. Needs what `make component` needs; the first failing run ends it.
+# have any are written under bench/. Needs what `make component` needs, and root for the last two; the first failing run ends it.
 # usage: hack/soak.sh [RUN...]      without RUN: all of them
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,12 +11,17 @@ unset PYTHONDONTWRITEBYTECODE # without byte code on disk each process compiles 
 component() { python -m pytest -q --durations=3 "${@/#/operator/tests/component/}"; }
 
 # One run a line: a function and its name in RUNS.
-RUNS=(idle specs edits hostile rights)
+RUNS=(idle specs edits hostile rights resp machine)
 run_idle() { KVSERVING_TEST_IDLE_SECONDS=300 component test_idle.py; }
 run_specs() { KVSERVING_TEST_SPECS=200 component test_random_specs.py; }
 run_edits() { KVSERVING_TEST_EDITS=all component test_edits.py; }
 run_hostile() { KVSERVING_TEST_THOROUGH=1 component test_offline.py; }
 run_rights() { KVSERVING_TEST_RIGHTS=all component test_rights.py; }
+run_resp() {
+    python -m cluster build --install engine-cpu valkey
+    python -m pytest -q -s images/engine-cpu/tests/soak_resp.py
+}
+run_machine() { python -m pytest -q --durations=3 e2e/cluster/machine_tests; } # no embedded cluster may be up
 
 wanted=("$@")
 [ $# -gt 0 ] || wanted=("${RUNS[@]}")
