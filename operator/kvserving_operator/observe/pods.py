@@ -30,6 +30,8 @@ _PULL_FAILURES = frozenset(
 _CREATE_FAILURES = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
+_START_FAILURES = frozenset({"StartError", "ContainerCannotRun"})
+"""Reasons of a container that ended before its first instruction: its exit code tells nothing."""
 _CRASHES = 3
 """Restarts after which a container that is not ready counts as crashing between its crashes too,
 so that the reason does not change with every restart."""
@@ -92,7 +94,8 @@ def _problems(name: str, status: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(
             reason=Reason.UNSCHEDULABLE,
             pod=name,
-            message=f"pod {name} cannot be scheduled: {detail or scheduled.get('reason')}",
+            message=f"pod {name} cannot be scheduled: "
+            f"{detail[:_DETAIL_LIMIT] or scheduled.get('reason')}",
         )
     for container in _containers(status):
         problem = _container_problem(name, container)
@@ -111,10 +114,7 @@ def _container_problem(pod: str, container: Mapping[str, Any]) -> Problem | None
             reason=Reason.IMAGE_PULL_FAILED, pod=pod, message=f"{where} cannot pull {image}"
         )
     if reason in _CREATE_FAILURES:
-        detail = _first_sentence(waiting.get("message", ""))
-        return Problem(
-            reason=Reason.CRASHING, pod=pod, message=f"{where} cannot be started: {detail}"
-        )
+        return _not_started(pod, where, waiting)
     return _crash(pod, where, container, crash_loop=reason == "CrashLoopBackOff")
 
 
@@ -131,6 +131,8 @@ def _crash(
             pod=pod,
             message=f"{where} was killed: it used more memory than its limit",
         )
+    if ended.get("reason") in _START_FAILURES and "running" not in state:
+        return _not_started(pod, where, ended)
     repeated = crash_loop or int(container.get("restartCount") or 0) >= _CRASHES
     if not repeated or ended.get("exitCode") == 0:
         return None
@@ -139,6 +141,11 @@ def _crash(
         pod=pod,
         message=f"{where} keeps ending with exit code {ended.get('exitCode')}",
     )
+
+
+def _not_started(pod: str, where: str, told: Mapping[str, Any]) -> Problem:
+    detail = _cause(told.get("message", "")) or told.get("reason")
+    return Problem(reason=Reason.CRASHING, pod=pod, message=f"{where} cannot be started: {detail}")
 
 
 def _containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -154,6 +161,11 @@ def _condition(status: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
     return {}
 
 
+def _cause(text: str) -> str:
+    """The end of a chain of errors; what leads to it has ids and paths that change every time."""
+    return _first_sentence(text).removesuffix(": unknown").rpartition(": ")[2][:_DETAIL_LIMIT]
+
+
 def _first_sentence(text: str) -> str:
     # The scheduler appends counts of preemption candidates that change with every attempt.
-    return text.split(". ", 1)[0].strip().rstrip(".")[:_DETAIL_LIMIT]
+    return text.split(". ", 1)[0].strip().rstrip(".")

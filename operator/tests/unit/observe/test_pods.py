@@ -76,6 +76,27 @@ def test_containers_that_cannot_be_made() -> None:
     assert found.message == "pod x-0: container engine cannot be started: secret hf not found"
 
 
+def test_a_container_that_the_runtime_cannot_start_is_told_by_its_cause() -> None:
+    """As containerd and kubelet say it on a full disk, first at once and then between attempts."""
+    why = "failed to create containerd task: open /var/log/pods/u1/engine/{}.log: no space left"
+    states = [
+        {"state": waiting("RunContainerError", why.format(1))},
+        {"state": waiting("CrashLoopBackOff", "back-off 10s"), "lastState": not_started(why, 2)},
+        {"state": not_started(why, 3), "restartCount": 3},
+    ]
+    for state in states:
+        found = problem(container(**state))
+        assert found.reason is Reason.CRASHING
+        assert found.message == "pod x-0: container engine cannot be started: no space left"
+    again = container(state={"running": {}}, lastState=not_started(why, 3))
+    assert problem(again) is None
+
+
+def not_started(why: str, attempt: int) -> dict[str, Any]:
+    message = f"{why.format(attempt)}: unknown"
+    return {"terminated": {"reason": "StartError", "exitCode": 128, "message": message}}
+
+
 def test_init_containers_count_and_finished_ones_do_not() -> None:
     raw = pod("x-0", ready=False)
     raw["status"]["initContainerStatuses"] = [
