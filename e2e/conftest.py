@@ -17,7 +17,7 @@ import yaml
 
 from stack.client import Client
 from stack.install import REPO, Testbed, attach, bring_up, cluster, image
-from stack.kubectl import Kubectl, Object, is_true, wait_for
+from stack.kubectl import Kubectl, Object, condition, is_true, wait_for
 
 READY_TIMEOUT = 420.0
 
@@ -42,6 +42,18 @@ class Serving:
             lambda: obj if is_true(obj := self.get(), "Ready") else None,
             timeout=timeout,
         )
+
+    def wait_settled(self, timeout: float = READY_TIMEOUT) -> Object:
+        """Wait until it is Ready and nothing is under way for its current generation."""
+
+        def settled() -> Object | None:
+            obj = self.get()
+            found = condition(obj, "Reconciling")
+            rest = found is not None and found["status"] == "False" and is_true(obj, "Ready")
+            current = rest and found["observedGeneration"] == obj["metadata"]["generation"]  # type: ignore[index]
+            return obj if current else None
+
+        return wait_for(f"KVServing {self.name} settled", settled, timeout=timeout)
 
 
 def example(example_name: str, /, **metadata: Any) -> Object:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from conftest import Serving, example, serve
+from stack.agent import Agent
 from stack.client import Client, prompt
 from stack.install import SYSTEM_NAMESPACE, Testbed
 from stack.kubectl import Kubectl, Object, wait_for
@@ -93,6 +94,31 @@ def test_deleted_child_comes_back(healing: Serving, kind: str) -> None:
         timeout=60,
     )
     healing.wait_ready()
+
+
+def test_a_killed_engine_is_started_again_in_its_pod(healing: Serving) -> None:
+    kubectl, name = healing.kubectl, "healing-decode-0"
+    agent = Agent(kubectl, healing.name, name)
+    was, old = agent.facts()["engine"]["startId"], kubectl.get("pod", name)
+    assert was
+    assert old
+    agent.signal_engine("SIGKILL")
+    wait_for(
+        "the engine's second life",
+        lambda: agent.facts()["engine"]["startId"] not in {None, was},
+        timeout=120,
+    )
+    healing.wait_settled()
+    new = kubectl.get("pod", name)
+    assert new
+    assert new["metadata"]["uid"] == old["metadata"]["uid"]
+    restarts = {
+        status["name"]: status["restartCount"]
+        for kind in ("containerStatuses", "initContainerStatuses")
+        for status in new["status"].get(kind, [])
+    }
+    assert restarts["engine"] == 1
+    assert restarts["agent"] == 0
 
 
 def test_operator_killed_during_create_converges(testbed: Testbed) -> None:

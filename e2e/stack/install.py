@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cluster import containerd
 from stack.kubectl import Kubectl
 
 REPO = Path(__file__).resolve().parents[2]
@@ -19,9 +20,14 @@ REGISTRY = "localhost/kvserving"
 IMAGES = ("operator", "router", "valkey", "engine-cpu", "engine-sim")
 
 
-def image(name: str) -> str:
+def image(name: str, tag: str = "dev") -> str:
     """The name under which the embedded cluster knows an image of ours."""
-    return f"{REGISTRY}/{name}:dev"
+    return f"{REGISTRY}/{name}:{tag}"
+
+
+def name_image(name: str, tag: str) -> None:
+    """Give an image of ours on the embedded cluster's node one more tag."""
+    containerd.ctr("images", "tag", "--force", image(name), image(name, tag))
 
 
 @dataclass(frozen=True)
@@ -65,8 +71,11 @@ class Testbed:
             raise RuntimeError(f"helm {' '.join(args)}: {done.stderr.strip()}")
         return done.stdout
 
-    def install_chart(self, **values: str) -> None:
-        """Install or upgrade the chart with the images of this checkout and wait for it."""
+    def install_chart(self, chart: Path = CHART, **values: str) -> None:
+        """Install or upgrade the chart with the images of this checkout and wait for it.
+
+        `values` go before those of this testbed; a list is written `{a,b}`.
+        """
         settings = {"image.repository": f"{REGISTRY}/operator", "image.tag": "dev"}
         if self.operator_build:
             # The tag never changes: without this the operator of an older checkout would run on.
@@ -74,9 +83,14 @@ class Testbed:
         settings |= {"defaults.routerImage": image("router")} | values
         flags = [f"--set-string={key}={value}" for key, value in settings.items()]
         self.run_helm(
-            "upgrade", "--install", RELEASE, str(CHART), "-n", SYSTEM_NAMESPACE,
+            "upgrade", "--install", RELEASE, str(chart), "-n", SYSTEM_NAMESPACE,
             "--create-namespace", "--wait", "--timeout", "180s", *flags,
         )  # fmt: skip
+
+    def uninstall_chart(self) -> str:
+        """`helm uninstall`, until its objects are gone; returns what helm says that it keeps."""
+        flags = ("--wait", "--timeout", "60s")
+        return self.run_helm("uninstall", RELEASE, "-n", SYSTEM_NAMESPACE, *flags)
 
 
 def cluster(*args: str) -> None:

@@ -34,7 +34,7 @@ class Kubectl:
 
     def run(self, *args: str, stdin: str | None = None, timeout: float = 120) -> str:
         """Run one command, return its standard output; raise KubectlError with its error text."""
-        command = [self.binary, "--kubeconfig", self.kubeconfig, "-n", self.namespace, *args]
+        command = self.command(*args)
         try:
             done = subprocess.run(
                 command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False
@@ -44,6 +44,10 @@ class Kubectl:
         if done.returncode:
             raise KubectlError(f"kubectl {' '.join(args)}: {done.stderr.strip()}")
         return done.stdout
+
+    def command(self, *args: str) -> list[str]:
+        """The command line, for whoever runs it himself."""
+        return [self.binary, "--kubeconfig", self.kubeconfig, "-n", self.namespace, *args]
 
     def within(self, namespace: str) -> Kubectl:
         """The same for another namespace, which is not created."""

@@ -21,6 +21,21 @@ def is_ready(pod: Object) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
+def lives(kubectl: Kubectl, selector: str) -> dict[str, tuple[str, int]]:
+    """Of each pod by name: its uid, and how often its containers were restarted.
+
+    Equal before and after something means that it ended no process of them.
+    """
+    found = kubectl.list("pods", selector)
+    return {pod["metadata"]["name"]: (pod["metadata"]["uid"], _restarts(pod)) for pod in found}
+
+
+def _restarts(pod: Object) -> int:
+    status = pod.get("status") or {}
+    every = [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]
+    return sum(container["restartCount"] for container in every)
+
+
 def replace(
     kubectl: Kubectl,
     name: str,
