@@ -1,6 +1,6 @@
 """Processes of our built images without a cluster: `buildah run` in a chroot, host network.
 
-For the long tests beside this file. Needs root and images built by `python -m cluster build`. What a
+For the long tests beside this file. Needs root and images of `python -m cluster build`. What a
 container leaves running is found by its mount namespaces, which nothing else shares, and ended by
 process id. (Not by a mark in the environment: Valkey and vLLM write their titles over it.)
 """
