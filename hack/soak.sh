@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long runs: what the short forms in `make test` only touch upon. Half an hour on two cores; the figures of those that
-# have any are written under bench/. Needs what `make component` needs, and root for the last two; the first failing run ends it.
+# have any are written under bench/. Needs what `make component` needs, and root for the last two; the first that fails ends it.
 # usage: hack/soak.sh [RUN...]      without RUN: all of them
 set -euo pipefail
 cd "$(dirname "$0")/.."
