@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The long runs: what the short forms in `make test` only touch upon. Half an hour on two cores; the figures of those that
-# have any are written under bench/. Needs what `make component` needs, and root for the last two; the first that fails ends it.
+# The long runs: what the short forms in `make test` only touch upon. About two hours on two cores; the figures of those that
+# have any are written under bench/. Needs what `make component` needs, and root for resp, store, sharded and machine; the first that fails ends it.
 # usage: hack/soak.sh [RUN...]      without RUN: all of them
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,10 +8,11 @@ export PATH=$PWD/.venv/bin:$PATH
 export KVSERVING_TEST_RESULTS=$PWD/bench/operator/results
 unset PYTHONDONTWRITEBYTECODE # without byte code on disk each process compiles its libraries anew
 
+engines() { engine-patches/sharded-store/tests/environment.sh --install; }
 component() { python -m pytest -q --durations=3 "${@/#/operator/tests/component/}"; }
 
 # One run a line: a function and its name in RUNS.
-RUNS=(idle specs edits hostile rights resp machine)
+RUNS=(idle specs edits hostile rights resp store sharded machine)
 run_idle() { KVSERVING_TEST_IDLE_SECONDS=300 component test_idle.py; }
 run_specs() { KVSERVING_TEST_SPECS=200 component test_random_specs.py; }
 run_edits() { KVSERVING_TEST_EDITS=all component test_edits.py; }
@@ -20,6 +21,17 @@ run_rights() { KVSERVING_TEST_RIGHTS=all component test_rights.py; }
 run_resp() {
     python -m cluster build --install engine-cpu valkey
     python -m pytest -q -s images/engine-cpu/tests/soak_resp.py
+}
+# 500 rounds of faults for each W, 10,000 aborts and timeouts, real vLLM with 50 chunks that go between lookup and load
+run_store() {
+    folder=$(engines) || return
+    KVSERVING_TEST_ROUNDS=500 KVSERVING_TEST_ABORTS=10000 KVSERVING_TEST_DELETES=50 \
+        engine-patches/sharded-store/tests/run.sh "$folder" --durations=5
+}
+# engine-sim with the sharded store: half an hour of load
+run_sharded() {
+    folder=$(engines) || return
+    PATH=$folder:$PATH images/engine-sim/tests/run.sh "$folder/venv" tests/soak_sharded.py -s
 }
 run_machine() { python -m pytest -q --durations=3 e2e/cluster/machine_tests; } # no embedded cluster may be up
 

@@ -27,7 +27,6 @@ if [ -e "$folder/ready" ]; then
 fi
 
 missing=()
-command -v gcc >/dev/null || missing+=(gcc)
 ldconfig -p | grep -q libnuma.so.1 || missing+=(libnuma1)
 # The one binary of Redis; the package with the service in it would start one.
 command -v redis-check-rdb >/dev/null || missing+=(redis-tools)
@@ -42,6 +41,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 hack/bootstrap.sh >&2
+[ -x "$UV" ] || die "uv is not in $CACHE: make clean env installs it"
 echo "==> engine environment (vLLM, torch and LMCache on CPU: 3.3 GB)" >&2
 rm -rf "$folder"
 # What nobody has asked for in a week was made for other sources.

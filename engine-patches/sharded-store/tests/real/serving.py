@@ -196,6 +196,8 @@ class Vllm:
                 "OMP_NUM_THREADS": "1",
                 "TORCHDYNAMO_DISABLE": "1",
                 "UCX_TLS": "tcp",
+                # Of the others one may go while UCX looks at it.
+                "UCX_NET_DEVICES": "lo",
             }
             arguments += ["--dtype", "float32", "--kv-cache-memory-bytes", str(128 << 20)]
         else:

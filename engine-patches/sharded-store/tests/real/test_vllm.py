@@ -125,7 +125,7 @@ def test_gqa_each_rank_has_its_heads_and_a_fresh_engine_loads_them(
                 10,
                 f"rank {rank} has read its heads",
             )
-        for other, (got, _) in deleted_meanwhile(fresh, tier, others).items():
+        for other, (got, _, _) in deleted_meanwhile(fresh, tier, others).items():
             assert got.equals(others[other])
         for server in tier:
             server.ask(b"FLUSHALL")
@@ -145,24 +145,25 @@ def test_gqa_each_rank_has_its_heads_and_a_fresh_engine_loads_them(
 
 def deleted_meanwhile(
     engine: Vllm, tier: list[Server], others: dict[str, Answer]
-) -> dict[str, tuple[Answer, int]]:
-    """A chunk of each prompt goes between its lookup and its load; answers, and tokens hit.
+) -> dict[str, tuple[Answer, int, bytes]]:
+    """A chunk of each prompt goes between its lookup and its load: answer, tokens hit, the chunk.
 
     No memory of this engine holds any of them.
     """
     chance, found = random.Random(5), {}
     for text in others:
         with Removal(chance.choice(tier), chance) as removal:
-            found[text] = engine.asked(text, 4)
-        assert found[text][0].error is None
+            got, hit = engine.asked(text, 4)
+        assert got.error is None
         assert removal.removed is not None, "nothing was looked up"
+        found[text] = (got, hit, removal.removed)
     # Else the chunks went before the lookup or after the load.
     until(
         lambda: engine.metric("kvserving_store_absent_after_exists_total") >= len(others) / 5,
         10,
         "chunks gone between EXISTS and GET",
     )
-    assert any(0 < hit < HIT for _, hit in found.values())
+    assert any(0 < hit < HIT for _, hit, _ in found.values())
     return found
 
 
@@ -223,7 +224,7 @@ def test_mla_each_rank_stores_half_and_valkey_may_come_and_go(
         fresh.terminate()
 
 
-def test_mla_chunks_that_go_between_lookup_and_load_leave_what_a_local_hit_gives(
+def test_mla_chunks_that_go_between_lookup_and_load_leave_a_hit_of_that_length(
     make: Make, tier: list[Server]
 ) -> None:
     with serving(make("mla", attention="MLA")) as (first,):
@@ -235,19 +236,20 @@ def test_mla_chunks_that_go_between_lookup_and_load_leave_what_a_local_hit_gives
     with serving(make("mla", attention="MLA")) as (fresh,):
         found = deleted_meanwhile(fresh, tier, others)
         fresh.terminate()
-    for server in tier:
-        server.ask(b"FLUSHALL")
     with serving(make("mla", attention="MLA")) as (other,):
-        for number, (text, (got, hit)) in enumerate(found.items()):
+        for text, (got, hit, removed) in found.items():
+            # Now the chunk is not there from the start. (The hit of the whole length is compared to
+            # one in local memory elsewhere. On CPU, KV that MLA computed in another prompt with
+            # this prefix would not do: log probabilities are 0.7 apart.)
             assert hit % CHUNK == 0
-            if hit:
-                # Another prompt of the same length leaves just so much of this one in memory.
-                like = text[:hit] + prompt(500 + number, TOKENS - hit)
-                assert other.ask(like, 1).error is None
-            local, again = other.asked(text, 4)
+            if hit == HIT:
+                continue  # it went after it had been read
+            for server in tier:
+                server.ask(b"UNLINK", removed)
+            clean, again = other.asked(text, 4)
             assert again == hit
-            assert got.tokens == local.tokens
-            assert got.logprobs == local.logprobs
+            assert got.tokens == clean.tokens
+            assert got.logprobs == clean.logprobs
         other.terminate()
 
 
