@@ -184,10 +184,14 @@ def test_mla_each_rank_stores_half_and_valkey_may_come_and_go(
         assert remote.tokens == local.tokens
         assert remote.logprobs == local.logprobs
         assert cold.error is None
-        state = control(port)
-        assert "ShardedStore" in state["capabilities"]
-        assert state["counters"]["loaded_chunks"] >= 2 * (HIT // CHUNK)
-        kept = state["recent"]["loads"]
+        assert "ShardedStore" in control(port)["capabilities"]
+        # Ranks report once a second.
+        until(
+            lambda: control(port)["counters"].get("loaded_chunks", 0) >= 2 * (HIT // CHUNK),
+            10,
+            "chunks loaded on both ranks",
+        )
+        kept = control(port)["recent"]["loads"]
         [load] = [dict(zip(kept["fields"], row, strict=True)) for row in kept["rows"]]
         assert (load["tokens"], load["stepLoads"]) == (HIT, 1)
         assert 0 < load["stepTokens"] <= TOKENS - HIT
