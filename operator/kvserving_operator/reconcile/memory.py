@@ -1,8 +1,8 @@
 """What was planned and rendered for an object, kept while nothing that went into it changes.
 
 Planning and rendering are pure, so their results hold for as long as their inputs are equal; most
-passes find them so. The inputs are compared by content: nobody has to know which fields matter.
-Secrets are not kept, neither as inputs nor in what was rendered.
+passes find them so. The inputs are compared by content: the whole spec, and of the metadata the
+identity and our own annotations. Secrets are not kept, neither as inputs nor in what was rendered.
 """
 
 import hashlib
@@ -10,6 +10,7 @@ from collections import OrderedDict
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Final
 
+from kvserving_operator.api import meta
 from kvserving_operator.kube import paths
 from kvserving_operator.kube.connection import encode
 from kvserving_operator.kube.paths import resource_of
@@ -23,7 +24,7 @@ from kvserving_operator.render.secret import auth_secret
 
 REMEMBERED: Final = 100
 """Objects whose results are kept: some 200 KiB each."""
-_BOOKKEEPING: Final = frozenset({"managedFields", "resourceVersion", "generation"})
+_OURS: Final = f"{meta.GROUP}/"
 
 
 @dataclass(slots=True)
@@ -81,8 +82,14 @@ class Memory:
 
 
 def _content(live: Manifest) -> bytes:
-    metadata = {k: v for k, v in live["metadata"].items() if k not in _BOOKKEEPING}
-    return _digest([metadata, live["spec"]])
+    metadata = live["metadata"]
+    annotations = sorted(
+        (name, text)
+        for name, text in (metadata.get("annotations") or {}).items()
+        if name.startswith(_OURS)
+    )
+    identity = [metadata[field] for field in ("namespace", "name", "uid")]
+    return _digest([identity, annotations, live["spec"]])
 
 
 def _inputs(content: bytes, observed: Observed, auth: AuthMaterial) -> bytes:

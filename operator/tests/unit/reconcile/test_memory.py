@@ -24,7 +24,7 @@ from .recorder import Object
 
 def live(changes: Any = None, uid: str = "uid-1", **metadata: Any) -> Object:
     made: Object = make({**SPLIT, **TIER, **(changes or {})}, name="x")
-    made["metadata"] |= {"uid": uid, "generation": 1, "resourceVersion": "1"} | metadata
+    made["metadata"] |= {"namespace": "default", "uid": uid, "resourceVersion": "1"} | metadata
     return made
 
 
@@ -70,13 +70,25 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
+FOREIGN: Object = {
+    "resourceVersion": "9",
+    "generation": 2,
+    "managedFields": [{"manager": "m"}],
+    "labels": {"team": "a"},
+    "annotations": {"example.com/note": "n"},
+    "finalizers": ["example.com/f"],
+    "creationTimestamp": "2026-01-01T00:00:00Z",
+}
+"""What others do to an object: no input of a plan or a child."""
+
+
 def test_equal_inputs_are_planned_and_rendered_once(counted: list[str]) -> None:
     memory, seen = Memory(DEFAULTS), settled(live())
     first = remembered(memory, live(), seen)
-    later = live(resourceVersion="9", generation=2, managedFields=[{"manager": "m"}])
+    later = live(**FOREIGN)
     again = remembered(memory, later, settled(live()))
     assert counted == ["plan", "render"]
-    assert first == again == fresh(live(), seen)
+    assert first == again == fresh(live(), seen) == fresh(later, seen)
     same = [one is other for one, other in zip(first.manifests, again.manifests, strict=True)]
     kinds = [manifest["kind"] for manifest in first.manifests]
     assert same == [kind != "Secret" for kind in kinds], "the same objects, but for the Secret"
