@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final
 
 from kvserving_operator.api import meta
@@ -18,6 +18,7 @@ from kvserving_operator.kube import errors
 from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.paths import Key
 from kvserving_operator.observe.cache import ChildCache, Shelf
+from kvserving_operator.plan.model import Manifest
 from kvserving_operator.runtime import metrics
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ _SHORTEST: Final = 0.1
 _LONGEST: Final = 15.0
 _HEALTHY: Final = 10.0
 """Seconds after which a watch that ends is no sign of trouble."""
+_GRACE: Final = 5.0
+"""Seconds after which a watch that the server should have ended is taken for dead."""
 _PATIENCE: Final = 5.0
 """Seconds in which the first LISTs should be there; passes begin without them after that."""
 
@@ -114,21 +117,25 @@ class _Watch:
 
     async def _follow(self, version: str) -> None:
         """Take in events until the watch is over."""
-        shelf = self._shelf
+        seconds = self._interval * random.uniform(0.9, 1.1)  # noqa: S311
         opening = self._client.watch(
-            shelf.resource,
-            shelf.namespace,
+            self._shelf.resource,
+            self._shelf.namespace,
             selector=meta.LABEL_KVSERVING,
             since=version,
-            seconds=self._interval * random.uniform(0.9, 1.1),  # noqa: S311
+            seconds=seconds,
         )
-        async with opening as events, aclosing(events):
-            async for event in events:
-                keys = shelf.take(event["type"], event["object"])
-                effect = "pass" if keys else "noise"
-                metrics.WATCH_EVENTS.labels(resource=shelf.resource.plural, effect=effect).inc()
-                for key in keys:
-                    self._wake(key)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds + _GRACE), opening as events, aclosing(events):
+                async for event in events:
+                    self._take(event["type"], event["object"])
+
+    def _take(self, kind: str, manifest: Manifest) -> None:
+        keys = self._shelf.take(kind, manifest)
+        effect = "pass" if keys else "noise"
+        metrics.WATCH_EVENTS.labels(resource=self._shelf.resource.plural, effect=effect).inc()
+        for key in keys:
+            self._wake(key)
 
     def _tell(self, error: Exception) -> None:
         # 410 is the ordinary way to say that too much has happened since; the LIST comes anyway.

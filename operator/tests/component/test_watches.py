@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,7 +61,7 @@ def touch(cluster: Cluster, operator: OperatorProcess, name: str, times: int) ->
     """So many passes over an object, each of them by an event of its own."""
     for number in range(times):
         before = passes(operator)
-        note = {"metadata": {"annotations": {"touched": str(number)}}}
+        note = {"metadata": {"annotations": {"touched": uuid.uuid4().hex}}}
         cluster.patch(paths.KVSERVINGS, name, note)
         wait_for(_more_passes(operator, before), what=f"pass {number}")
 
@@ -112,6 +113,12 @@ def test_watches_begin_with_one_list_a_kind_however_many_objects_there_are(
         assert operator.stop() == 0
         mark = cluster.plane.audit.mark()
         operator.start()
+        cluster.plane.audit.wait_for(
+            lambda w: w.resource == "leases" and w.namespace == cluster.namespace,
+            since=mark,
+            at_least=2,
+            timeout=30,
+        )
         wait_for(lambda: passes(operator) >= len(names), what="a pass of each object")
         asked = requests(operator)
         lists = {what: n for what, n in asked.items() if what.startswith("list ")}

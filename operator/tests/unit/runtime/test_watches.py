@@ -196,6 +196,18 @@ async def test_what_cannot_be_watched_is_tried_again_and_answers_nothing(verb: s
         assert made.held() == ["a"]
 
 
+async def test_a_watch_that_the_server_should_have_ended_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kvserving_operator.runtime.watches._GRACE", 0.2)
+    server = Server()
+    async with watching(server, interval=0.1) as made:
+        await made.until_watched()
+        server.items = [service("a", 15)]
+        server.version = 20
+        assert await made.next() == KEY
+
+
 async def test_versions_that_are_no_numbers_leave_everything_to_lists() -> None:
     server = Server()
     server.items = [service("a", 0, resourceVersion="abc")]
