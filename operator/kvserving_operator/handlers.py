@@ -6,8 +6,6 @@ over, unless the event changes nothing that a pass would read. Children and pods
 their own, `runtime/watches.py`: kopf spends two milliseconds on each event, and does not tell what
 went while it was not watching.
 
-Importing kopf takes longer than all the rest: `main` does it when this process leads.
-
 kopf runs in a thread with its own event loop. When it ends it cancels every task of its loop that
 was created after it started, whoever created it; beside our workers that would cut passes in half.
 When kopf ends without having been asked to (it does so by design on several API conditions) the

@@ -14,10 +14,9 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from importlib import import_module
-from typing import TYPE_CHECKING
 
 from kvserving_operator import __version__, settings
+from kvserving_operator.handlers import EventSource
 from kvserving_operator.kube import paths
 from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.credentials import Credentials, CredentialsError
@@ -36,9 +35,6 @@ from kvserving_operator.runtime.queue import WorkQueue
 from kvserving_operator.runtime.watches import ChildWatches
 from kvserving_operator.runtime.worker import Workers
 from kvserving_operator.settings import Settings
-
-if TYPE_CHECKING:
-    from kvserving_operator.handlers import EventSource
 
 logger = logging.getLogger("kvserving_operator")
 
@@ -171,18 +167,17 @@ class Operator:
         credentials: Credentials,
     ) -> Feed:
         namespaces, interval = self._settings.namespaces, self._settings.resync_interval
-
-        async def objects() -> "EventSource":
-            # Not before the first passes, which do without: it takes half a second of CPU.
-            handlers = await asyncio.to_thread(import_module, "kvserving_operator.handlers")
-            self._source = handlers.EventSource(
-                credentials=credentials, namespaces=namespaces, enqueue=queue.add
-            )
-            return self._source
-
+        self._source = EventSource(
+            credentials=credentials, namespaces=namespaces, enqueue=queue.add
+        )
         children = ChildWatches(client, cache, wake=queue.add, interval=interval)
         return Feed(
-            queue, client, children, objects=objects, namespaces=namespaces, interval=interval
+            queue,
+            client,
+            children=children,
+            objects=self._source,
+            namespaces=namespaces,
+            interval=interval,
         )
 
     async def _finish(self, working: "asyncio.Task[None]") -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from kvserving_operator.kube import errors
@@ -31,9 +31,9 @@ class Feed:
         self,
         queue: WorkQueue[Key],
         client: ApiClient,
-        children: ChildWatches,
         *,
-        objects: Callable[[], Awaitable[ObjectWatch]],
+        children: ChildWatches,
+        objects: ObjectWatch,
         namespaces: Sequence[str],
         interval: float,
     ) -> None:
@@ -61,8 +61,7 @@ class Feed:
                 enqueue=self._queue.add_after,
             )
             group.create_task(resync, name="resync")
-            objects = await self._objects()
-            group.create_task(objects.run(), name="watches")
+            group.create_task(self._objects.run(), name="watches")
 
     async def _existing(self) -> list[Key]:
         """All KVServings, as soon as their CRD is there: kopf watches only what exists then."""
