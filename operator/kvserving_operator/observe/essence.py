@@ -1,6 +1,6 @@
 """What is kept of a watched object between passes: all that a pass reads, and no more. Pure.
 
-Most of a pod is its spec, and most of any object's JSON is managedFields; nothing here reads
+Most of a pod is its containers, and most of any object's JSON is managedFields; nothing here reads
 either. What is kept of a pod is what `pods.read_pod`, `agents` and `labels` read, of a child what a
 comparison with the rendered one and `health.read_workload` read.
 """
@@ -48,9 +48,11 @@ def _pod(manifest: Manifest) -> Manifest:
     kept["conditions"] = [
         entry for entry in status.get("conditions") or () if entry.get("type") in _POD_CONDITIONS
     ]
+    volumes = (manifest.get("spec") or {}).get("volumes") or ()
     return {
         **_picked(manifest, ("apiVersion", "kind")),
         "metadata": _picked(manifest["metadata"], _POD_METADATA),
+        "spec": {"volumes": [v for v in volumes if v.get("persistentVolumeClaim")]},
         "status": kept,
     }
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kvserving_operator.api import meta
 from kvserving_operator.kube import paths
-from kvserving_operator.kube.connection import encode
+from kvserving_operator.kube.encoding import encode
 from kvserving_operator.kube.paths import resource_of
 from kvserving_operator.observe.gather import Observed
 from kvserving_operator.plan.model import AuthMaterial, Defaults, Manifest, Plan, Refusal

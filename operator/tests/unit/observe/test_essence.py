@@ -49,12 +49,15 @@ def bloated(obj: Any) -> Any:
 
 @pytest.mark.parametrize("subject", PODS)
 def test_a_pod_reads_the_same(subject: Any) -> None:
-    whole = bloated(subject) | {"spec": {"containers": [{"name": "engine", "image": "i"}]}}
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data-x-0"}}
+    volumes = [claim, {"name": "scratch", "emptyDir": {}}]
+    whole = bloated(subject) | {"spec": {"containers": [{"name": "e"}], "volumes": volumes}}
     kept = essence(paths.PODS, whole)
     assert read_pod(kept) == read_pod(whole)
+    assert read_pod(kept).claims == {"data"}
     assert labels_of(kept) == labels_of(whole)
     assert is_ours(kept, "sts-uid")
-    assert "spec" not in kept
+    assert kept["spec"] == {"volumes": [claim]}
     assert "managedFields" not in kept["metadata"]
 
 
