@@ -48,6 +48,7 @@ class Write:
     name: str  # of a create: as the client named it, "" when generated
     status: int
     dry_run: bool
+    answered: str = ""  # RFC 3339, when the answer was complete
 
     @property
     def succeeded(self) -> bool:
@@ -90,6 +91,7 @@ def parse(line: str, verbs: Collection[str] = WRITE_VERBS) -> Write | None:
         name=target.get("name", ""),
         status=event.get("responseStatus", {}).get("code", 0),
         dry_run="dryRun=" in event.get("requestURI", ""),
+        answered=event.get("stageTimestamp", ""),
     )
 
 

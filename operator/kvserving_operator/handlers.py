@@ -1,8 +1,10 @@
-"""Watch events become queue keys: the only module that uses kopf, and it uses little of it.
+"""Events of KVServings become queue keys: the only module that uses kopf, and it uses little of it.
 
-kopf lists, watches, re-lists and re-authenticates; its `on.event` handlers write nothing to any
-object. A handler looks at no difference and awaits nothing: it finds the key of the KVServing an
-event is about and hands it over, unless the event changes nothing that a pass would read.
+kopf lists, watches, re-lists and re-authenticates; its `on.event` handler writes nothing to any
+object. It looks at no difference and awaits nothing: it finds the key of the KVServing and hands it
+over, unless the event changes nothing that a pass would read. Children and pods have watches of
+their own, `runtime/watches.py`: kopf spends two milliseconds on each event, and does not tell what
+went while it was not watching.
 
 kopf runs in a thread with its own event loop. When it ends it cancels every task of its loop that
 was created after it started, whoever created it; beside our workers that would cut passes in half.
@@ -22,9 +24,8 @@ import kopf
 from kvserving_operator.api import meta
 from kvserving_operator.kube import paths
 from kvserving_operator.kube.credentials import Credentials
-from kvserving_operator.kube.paths import Key, Resource
+from kvserving_operator.kube.paths import Key
 from kvserving_operator.observe.fingerprint import fingerprint
-from kvserving_operator.observe.labels import labels_of
 from kvserving_operator.plan.model import Manifest
 from kvserving_operator.runtime import metrics
 
@@ -52,35 +53,28 @@ class EndlessBackoff:
 
 
 class WatchFilter:
-    """Turns watch events into keys and drops those that change nothing we read."""
+    """Turns events of KVServings into keys and drops those that change nothing we read."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Resource, str], Hashable] = {}
+        self._known: dict[str, Hashable] = {}
 
-    def key_of(self, resource: Resource, event_type: str | None, manifest: Manifest) -> Key | None:
-        """The key to enqueue, or None for noise and for objects that are nobody's."""
-        owner = _owner(resource, manifest)
-        identity = (resource, str(manifest["metadata"].get("uid", "")))
+    def key_of(self, event_type: str | None, manifest: Manifest) -> Key | None:
+        """The key to enqueue, or None for noise."""
+        metadata = manifest["metadata"]
+        key, uid = Key(metadata["namespace"], metadata["name"]), str(metadata.get("uid", ""))
         if event_type == "DELETED":
-            self._known.pop(identity, None)
-            return owner
-        state = fingerprint(resource, manifest)
+            self._known.pop(uid, None)
+            return key
+        state = fingerprint(paths.KVSERVINGS, manifest)
         # A re-listed object (no type) is news even when it is unchanged: something was missed.
-        if event_type is not None and self._known.get(identity) == state:
+        if event_type is not None and self._known.get(uid) == state:
             return None
-        self._known[identity] = state
-        return owner
-
-
-def _owner(resource: Resource, manifest: Manifest) -> Key | None:
-    metadata = manifest["metadata"]
-    name = metadata["name"] if resource is paths.KVSERVINGS else None
-    name = name or labels_of(manifest).get(meta.LABEL_KVSERVING)
-    return Key(metadata["namespace"], name) if name else None
+        self._known[uid] = state
+        return key
 
 
 class EventSource:
-    """Watches all kinds that matter and calls `enqueue` on the caller's event loop."""
+    """Watches the KVServings and calls `enqueue` on the caller's event loop."""
 
     def __init__(
         self,
@@ -163,25 +157,17 @@ class EventSource:
         async def login(**_: Any) -> kopf.ConnectionInfo:
             return await _connection(credentials)
 
-        for resource in (paths.KVSERVINGS, *paths.WATCHED):
-            self._register(registry, resource, owner_loop)
-        return registry
+        kind = paths.KVSERVINGS
 
-    def _register(
-        self,
-        registry: kopf.OperatorRegistry,
-        resource: Resource,
-        owner_loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        @kopf.on.event(
-            resource.group, resource.version, resource.plural, registry=registry, id=str(resource)
-        )
+        @kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)
         async def wake(event: kopf.RawEvent, **_: Any) -> None:
-            key = self._filter.key_of(resource, event["type"], dict(event["object"]))
+            key = self._filter.key_of(event["type"], dict(event["object"]))
             effect = "noise" if key is None else "pass"
-            metrics.WATCH_EVENTS.labels(resource=resource.plural, effect=effect).inc()
+            metrics.WATCH_EVENTS.labels(resource=kind.plural, effect=effect).inc()
             if key is not None:
                 owner_loop.call_soon_threadsafe(self._enqueue, key)
+
+        return registry
 
 
 def _kopf_settings() -> kopf.OperatorSettings:
@@ -198,10 +184,6 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings.networking.trust_env = False  # kube.credentials has settled the proxy
     settings.execution.max_workers = 4
     settings.persistence.finalizer = f"{meta.GROUP}/finalizer"
-    for resource in paths.WATCHED:
-        # On the server: without it every pod of the cluster would pass through this process.
-        selector = (resource.group, resource.version, resource.plural)
-        settings.watching.label_selectors[selector] = meta.LABEL_KVSERVING
     return settings
 
 

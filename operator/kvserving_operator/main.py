@@ -17,19 +17,22 @@ from contextlib import suppress
 
 from kvserving_operator import __version__, settings
 from kvserving_operator.handlers import EventSource
-from kvserving_operator.kube import errors
+from kvserving_operator.kube import paths
 from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.credentials import Credentials, CredentialsError
 from kvserving_operator.kube.paths import Key
 from kvserving_operator.observe.agents import Agents
+from kvserving_operator.observe.cache import ChildCache
+from kvserving_operator.observe.gather import Watched
 from kvserving_operator.plan import Defaults
 from kvserving_operator.reconcile import Reconciler
 from kvserving_operator.runtime import log, metrics
 from kvserving_operator.runtime.events import EventRecorder
+from kvserving_operator.runtime.feed import Feed
 from kvserving_operator.runtime.http import HttpServer
 from kvserving_operator.runtime.leader import LeaderElector, LeaseTiming
 from kvserving_operator.runtime.queue import WorkQueue
-from kvserving_operator.runtime.resync import list_keys, resync_forever
+from kvserving_operator.runtime.watches import ChildWatches
 from kvserving_operator.runtime.worker import Workers
 from kvserving_operator.settings import Settings
 
@@ -38,7 +41,6 @@ logger = logging.getLogger("kvserving_operator")
 _NESTING = 25_000
 """Python's limit of nested calls. The API server stores JSON of up to 10,000 levels, and Python
 reads it by recursion: with the usual 1,000, one such object would end every LIST and watch."""
-_CRD_RETRY = 3.0
 _SILENCE = 15.0
 """Seconds without an answer about the Lease after which the process calls itself not ready."""
 
@@ -71,7 +73,7 @@ class Operator:
         self._workers: Workers | None = None
         self._source: EventSource | None = None
         self._agents: Agents | None = None
-        self._waiting_for_crd = False
+        self._feed: Feed | None = None
 
     @property
     def watching(self) -> bool:
@@ -136,12 +138,12 @@ class Operator:
         """Reconcile until something ends; then wind down in an order that helps the next leader."""
         queue: WorkQueue[Key] = WorkQueue()
         _measure(queue)
-        self._workers = self._make_workers(queue, client)
+        cache = ChildCache(paths.WATCHED, self._settings.namespaces)
+        client.tell(cache)
+        self._workers = self._make_workers(queue, client, cache)
         working = asyncio.create_task(self._workers.run(), name="workers")
-        self._source = EventSource(
-            credentials=credentials, namespaces=self._settings.namespaces, enqueue=queue.add
-        )
-        feeding = asyncio.create_task(self._feed(queue, client, self._source), name="feed")
+        self._feed = self._make_feed(queue, client, cache, credentials)
+        feeding = asyncio.create_task(self._feed.run(), name="feed")
         await self._first(holding, working, feeding)
         failures = list(_failures(holding, working, feeding))
         logger.info("stopping: %s", "asked to" if not failures else "a part ended")
@@ -153,40 +155,30 @@ class Operator:
         await _cancelled(holding)
         if elector.leading:
             await elector.release()
-        await self._source.stop()
+        if self._source is not None:
+            await self._source.stop()
         return 1 if failures else 0
 
-    async def _feed(self, queue: "WorkQueue[Key]", client: ApiClient, source: EventSource) -> None:
-        """Fill the queue: what exists, then what the watches say, and everything now and then."""
-        for key in await self._existing(client):
-            queue.add(key)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(source.run(), name="watches")
-            group.create_task(
-                resync_forever(
-                    client=client,
-                    namespaces=self._settings.namespaces,
-                    interval=self._settings.resync_interval,
-                    enqueue=queue.add_after,
-                ),
-                name="resync",
-            )
-
-    async def _existing(self, client: ApiClient) -> list[Key]:
-        """All KVServings, as soon as their CRD is there: kopf watches only what exists then."""
-        while True:
-            try:
-                keys = await list_keys(client, self._settings.namespaces)
-            except errors.NotFoundError:
-                if not self._waiting_for_crd:
-                    logger.error("the CRD kvservings.kvserving.io is not installed; waiting for it")
-                self._waiting_for_crd = True
-            except errors.RequestError as error:
-                logger.warning("cannot list KVServing objects yet: %s", error)
-            else:
-                self._waiting_for_crd = False
-                return keys
-            await asyncio.sleep(_CRD_RETRY)
+    def _make_feed(
+        self,
+        queue: "WorkQueue[Key]",
+        client: ApiClient,
+        cache: ChildCache,
+        credentials: Credentials,
+    ) -> Feed:
+        namespaces, interval = self._settings.namespaces, self._settings.resync_interval
+        self._source = EventSource(
+            credentials=credentials, namespaces=namespaces, enqueue=queue.add
+        )
+        children = ChildWatches(client, cache, wake=queue.add, interval=interval)
+        return Feed(
+            queue,
+            client,
+            children=children,
+            objects=self._source,
+            namespaces=namespaces,
+            interval=interval,
+        )
 
     async def _finish(self, working: "asyncio.Task[None]") -> None:
         """Let passes in hand end, within the bound: every write is idempotent, none is owed."""
@@ -237,7 +229,9 @@ class Operator:
             ),
         )
 
-    def _make_workers(self, queue: "WorkQueue[Key]", client: ApiClient) -> Workers:
+    def _make_workers(
+        self, queue: "WorkQueue[Key]", client: ApiClient, cache: ChildCache
+    ) -> Workers:
         configured = self._settings
         defaults = Defaults(
             agent_image=configured.agent_image,
@@ -247,7 +241,7 @@ class Operator:
         )
         return Workers(
             queue=queue,
-            reconcile=Reconciler(client, defaults, agents=self._agents),
+            reconcile=Reconciler(client, Watched(client, cache), defaults, agents=self._agents),
             events=EventRecorder(client, identity=configured.identity),
             count=configured.workers,
         )
@@ -263,7 +257,7 @@ class Operator:
     def _ready(self) -> Iterator[str]:
         if self._elector is None or not self._elector.answered_within(_SILENCE):
             yield "the API server has not answered about the Lease"
-        if self._waiting_for_crd:
+        if self._feed is not None and self._feed.waiting_for_crd:
             yield "the CRD kvservings.kvserving.io is not installed"
 
 

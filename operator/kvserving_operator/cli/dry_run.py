@@ -14,7 +14,7 @@ from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.discovery import Discovery
 from kvserving_operator.kube.paths import Key
 from kvserving_operator.kube.transport import Request
-from kvserving_operator.observe.gather import gather
+from kvserving_operator.observe.gather import Listing, gather
 from kvserving_operator.plan import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.reconcile.acceptance import stored_record, wanted
 from kvserving_operator.reconcile.children import Children
@@ -119,7 +119,7 @@ async def _compare_children(
 ) -> None:
     key, uid = Key(planned.namespace, planned.name), stored["metadata"]["uid"]
     served = await Discovery(client).served()
-    observed = await gather(client, key, uid, optional=sorted(served, key=str))
+    observed = await gather(Listing(client), key, uid, optional=sorted(served, key=str))
     for resource, error in observed.unreadable.items():
         outcome.failures.append(f"{resource} cannot be read: {error}")
     if observed.unreadable:

@@ -1,26 +1,24 @@
 """Requests to the API server: bounded, retried, timed and, when they write, fenced.
 
-kubernetes.aio supplies connection pool, TLS and token refresh; this module adds the declared
-permissions, a bound on requests in flight, retry of transient failures, and the fence that every
-single write attempt must pass. It knows nothing of objects; `client.py` gives it its verbs.
+`connection.py` supplies the bytes; this module adds the declared permissions, a bound on requests
+in flight, retry of transient failures, and the fence that every single write attempt must pass. It
+knows nothing of objects; `client.py` gives it its verbs.
 """
 
 import asyncio
-import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 from urllib.parse import urlencode
 
 import aiohttp
-import orjson
-from kubernetes.aio.client.rest import RESTClientObject
 
 from kvserving_operator.api import meta
 from kvserving_operator.kube import errors, permissions
+from kvserving_operator.kube.connection import Answering, Connection, decode, lines
 from kvserving_operator.kube.credentials import Credentials
-from kvserving_operator.kube.encoding import encode
 from kvserving_operator.kube.paths import Resource
 from kvserving_operator.kube.permissions import Verb
 from kvserving_operator.plan.model import Manifest
@@ -31,10 +29,10 @@ READ_TIMEOUT = 20.0
 _ATTEMPTS = 4
 _BACKOFF = 0.2
 _RETRY_AFTER_LIMIT = 5.0
+_OPENING = 10.0
+"""Seconds in which a stream must begin."""
 
 APPLY = "application/apply-patch+yaml"
-# Encoded by us: of a body whose type is just APPLY the library makes JSON that YAML cannot read.
-_ENCODED = f"{APPLY}; charset=utf-8"
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
 
@@ -105,7 +103,7 @@ class Transport:
         permitted: Callable[[Verb, Resource, str], None] = permissions.require,
     ) -> None:
         self._credentials = credentials
-        self._rest = RESTClientObject(credentials.configuration)
+        self._connection = Connection(credentials)
         self._fence = fence
         self._observe = observe
         self._slots = asyncio.Semaphore(concurrency)
@@ -122,7 +120,7 @@ class Transport:
 
     async def close(self) -> None:
         """Close the connection pool."""
-        await self._rest.close()
+        await self._connection.close()
 
     async def send(self, request: Request) -> Manifest:
         """Send with retries; every attempt of a write passes the fence anew."""
@@ -185,7 +183,7 @@ class Transport:
     async def _headers(self, request: Request) -> dict[str, str]:
         headers = {
             "Accept": JSON,
-            "Content-Type": _ENCODED if request.content_type == APPLY else request.content_type,
+            "Content-Type": request.content_type,
             "User-Agent": self._user_agent,
         }
         authorization = await self._credentials.authorization()
@@ -195,21 +193,66 @@ class Transport:
 
     async def _exchange(self, request: Request, headers: dict[str, str]) -> tuple[int, Any, float]:
         """One HTTP exchange: status, decoded body, Retry-After in seconds (0 when absent)."""
-        timeout = aiohttp.ClientTimeout(
-            total=self._write_timeout if request.write else READ_TIMEOUT
-        )
+        seconds = self._write_timeout if request.write else READ_TIMEOUT
+        timeout = aiohttp.ClientTimeout(total=seconds)
         try:
-            response = await self._rest.request(  # type: ignore[no-untyped-call]
-                request.method,
-                self._credentials.configuration.host + request.url,
-                headers=headers,
-                body=encode(request.body) if request.content_type == APPLY else request.body,
-                _request_timeout=timeout,
-            )
-            raw = await response.read()
+            async with self._begin(request, headers, timeout) as response:
+                raw = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise errors.UnreachableError(call=str(request), cause=error) from error
-        return int(response.status), _decode(raw), _seconds(response.getheader("Retry-After"))
+        return response.status, decode(raw), _seconds(response.headers.get("Retry-After"))
+
+    def _begin(
+        self, request: Request, headers: dict[str, str], timeout: aiohttp.ClientTimeout
+    ) -> Answering:
+        return self._connection.open(
+            request.method, request.url, headers=headers, body=request.body, timeout=timeout
+        )
+
+    @asynccontextmanager
+    async def stream(
+        self, request: Request, *, silence: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open an answer that never ends, once; its lines come as they arrive.
+
+        It takes no slot and is not retried. Lines end with UnreachableError when nothing came for
+        ``silence`` seconds or the connection broke, and quietly when the server closed it.
+        """
+        self._permitted(request.verb, request.resource, request.subresource)
+        headers = await self._headers(request)
+        loop = asyncio.get_running_loop()
+        started, status = loop.time(), 0
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=silence)
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(_OPENING):
+                    opening = self._begin(request, headers, timeout)
+                    response = await stack.enter_async_context(opening)
+                    status = response.status
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise errors.UnreachableError(call=str(request), cause=error) from error
+            finally:
+                self._tell(request, status, loop.time() - started)
+            if status != 200:
+                await self._refused(request, response)
+            yield self._lines(request, response)
+
+    @staticmethod
+    async def _lines(request: Request, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        try:
+            async for line in lines(response):
+                yield line
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise errors.UnreachableError(call=str(request), cause=error) from error
+
+    async def _refused(self, request: Request, response: aiohttp.ClientResponse) -> None:
+        try:
+            body = decode(await response.read())
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise errors.UnreachableError(call=str(request), cause=error) from error
+        if response.status == 401:
+            await self._credentials.reload()
+        raise errors.from_response(status=response.status, body=body, call=str(request))
 
     def _tell(self, request: Request, status: int, seconds: float) -> None:
         if self._observe is not None:
@@ -222,20 +265,6 @@ class Transport:
                     seconds=seconds,
                 )
             )
-
-
-def _decode(raw: bytes) -> Any:
-    try:
-        return orjson.loads(raw)
-    except ValueError:
-        pass
-    try:
-        # orjson ends at 1,024 levels, the API server stores 10,000: one object more nested than
-        # that would make every LIST look like text, which is to say empty.
-        return json.loads(raw)
-    except ValueError:
-        # Proxies and an API server that is starting answer in plain text.
-        return raw[:500].decode("utf-8", "replace")
 
 
 def _seconds(header: str | None) -> float:

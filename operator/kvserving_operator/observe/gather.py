@@ -1,24 +1,25 @@
 """The reads of one pass: the children of one KVServing and their pods, as they are.
 
-One LIST per kind, by label, all at once. "Absent" and "unreadable" are different answers: a kind
-that could not be listed is named in `unreadable`, and nobody may conclude from it that something
-is missing.
+All kinds at once, from what the watches have told where that is good enough, else by one LIST a
+kind. "Absent" and "unreadable" are different answers: a kind that could not be read is named in
+`unreadable`, and nobody may conclude from it that something is missing.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from kvserving_operator.api import meta
 from kvserving_operator.kube import errors, paths
 from kvserving_operator.kube.paths import Key, Resource
+from kvserving_operator.observe.cache import ChildCache
 from kvserving_operator.observe.labels import is_ours, labels_of, selector
 from kvserving_operator.plan.model import Manifest
 from kvserving_operator.plan.naming import child_names
 
 
-class Reader(Protocol):
+class Source(Protocol):
     """The part of the API client that reading needs."""
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
@@ -28,6 +29,56 @@ class Reader(Protocol):
         self, resource: Resource, namespace: str | None, *, selector: str = "", fresh: bool = False
     ) -> list[Manifest]:
         """Objects that match."""
+
+
+class Reader(Protocol):
+    """Where the objects of a KVServing are read."""
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
+        """The object, or None."""
+
+    async def owned(self, resource: Resource, key: Key) -> Sequence[Manifest]:
+        """What belongs to the KVServing, by its label."""
+
+
+class Listing:
+    """Reads by LIST: for whoever looks once."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
+        """See `Reader`."""
+        return await self._source.get(resource, namespace, name)
+
+    async def owned(self, resource: Resource, key: Key) -> Sequence[Manifest]:
+        """See `Reader`."""
+        return await self._source.list(resource, key.namespace, selector=selector(key.name))
+
+
+class Watched:
+    """Reads from what the watches have told, and by a LIST where that is not good enough."""
+
+    def __init__(self, source: Source, cache: ChildCache) -> None:
+        self._source = source
+        self._cache = cache
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
+        """See `Reader`; never from memory."""
+        return await self._source.get(resource, namespace, name)
+
+    async def owned(self, resource: Resource, key: Key) -> Sequence[Manifest]:
+        """See `Reader`."""
+        shelf = self._cache.shelf(resource, key.namespace)
+        found = shelf.owned(key) if shelf is not None else None
+        if found is not None:
+            return found
+        items = await self._source.list(
+            resource, key.namespace, selector=selector(key.name), fresh=True
+        )
+        if shelf is not None:
+            shelf.listed(key, items)
+        return items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +160,7 @@ async def _listed(
     reader: Reader, key: Key, kind: Resource
 ) -> tuple[Manifest, ...] | errors.RequestError:
     try:
-        return tuple(await reader.list(kind, key.namespace, selector=selector(key.name)))
+        return tuple(await reader.owned(kind, key))
     except errors.RequestError as error:
         return error
 

@@ -12,10 +12,11 @@ from kvserving_operator.observe.gather import Observed
 from kvserving_operator.observe.store import StoreHealth
 from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
-from kvserving_operator.reconcile.acceptance import Wanted, last_good, trusted_record, wanted
+from kvserving_operator.reconcile.acceptance import Wanted, last_good, trusted_record
 from kvserving_operator.reconcile.auth import auth_from
 from kvserving_operator.reconcile.changes import Applied, Comparison
 from kvserving_operator.reconcile.children import Children
+from kvserving_operator.reconcile.memory import Memory
 from kvserving_operator.reconcile.rechecks import by_api
 from kvserving_operator.status import Trouble
 
@@ -49,6 +50,11 @@ class Acting:
     def __init__(self, client: ApiClient, defaults: Defaults) -> None:
         self._children = Children(client)
         self._defaults = defaults
+        self._memory = Memory(defaults)
+
+    def planned(self, live: Manifest) -> Plan | Refusal:
+        """The plan of a stored object, or why it has none."""
+        return self._memory.planned(live)
 
     async def __call__(
         self,
@@ -62,10 +68,8 @@ class Acting:
             return Outcome(observed=observed, applied=Applied(troubles=_unread(observed)))
         if isinstance(planned, Refusal):
             return await self._keep_up(live, observed, served)
-        name = live["metadata"]["name"]
         auth = auth_from(observed.child(paths.SECRETS, planned.names.auth))
-        record = trusted_record(observed, name, auth)
-        children = wanted(live, planned, record, auth, self._defaults)
+        children = self._memory.wanted(live, planned, observed, auth)
         manifests, absent = by_api(children.manifests, served)
         comparison = await self._children.compare(observed, manifests)
         if comparison.taken:

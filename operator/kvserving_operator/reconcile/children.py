@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import Any
 
 from kvserving_operator.api import meta
 from kvserving_operator.engines.base import Role
@@ -30,22 +31,25 @@ from kvserving_operator.status import Trouble
 
 logger = logging.getLogger(__name__)
 
-_RECORD_STAGE = 0
+# Children of one stage are written at the same time. The record comes after the secrets whose
+# digest it holds and before all else: what is begun is what is finished, should the next spec be
+# refused. Then what pods read, are reached by or are protected by; a binding needs its role; and
+# engines wait for a tier that is there, not for one that is made after them.
+_SECRET, _RECORD, _SURROUNDINGS, _TIER, _ENGINES = range(5)
 _STAGE = {
-    paths.SECRETS: -1,
-    paths.CONFIGMAPS: 1,
-    paths.CERTIFICATES: 1,
-    paths.SERVICE_ACCOUNTS: 2,
-    paths.ROLES: 2,
-    paths.ROLE_BINDINGS: 3,
-    paths.SERVICES: 4,
-    paths.NETWORK_POLICIES: 5,
-    paths.POD_DISRUPTION_BUDGETS: 5,
-    paths.HTTP_ROUTES: 9,
-    paths.POD_MONITORS: 9,
+    paths.SECRETS: _SECRET,
+    paths.ROLE_BINDINGS: _TIER,
+    paths.HTTP_ROUTES: _ENGINES,
+    paths.POD_MONITORS: _ENGINES,
 }
-_WORKLOAD_STAGE = {Role.VALKEY: 6, Role.PREFILL: 7, Role.DECODE: 7, Role.ROUTER: 8}
+_WORKLOAD_STAGE = {
+    Role.VALKEY: _TIER,
+    Role.PREFILL: _ENGINES,
+    Role.DECODE: _ENGINES,
+    Role.ROUTER: _ENGINES,
+}
 _REMEMBERED = 2000
+_WORKLOADS = (paths.STATEFULSETS, paths.DEPLOYMENTS)
 # What holds parts of the spec that only the server can judge: templates, peers, parentRefs.
 _HANDED_ON = (
     paths.STATEFULSETS,
@@ -64,6 +68,9 @@ class Children:
         # differently from what was sent: by uid, the state that was left so. They are written
         # again only when it has become another one, or every pass would be a write.
         self._settled: dict[str, tuple[str, ...]] = {}
+        # Pairs found alike, by uid: the very objects, which nobody changes. Memory and cache hand
+        # out the same ones until something is new.
+        self._alike: dict[str, tuple[Manifest, Manifest]] = {}
         self._contests = Contests()
 
     async def compare(self, observed: Observed, rendered: Sequence[Manifest]) -> Comparison:
@@ -146,9 +153,17 @@ class Children:
     def _needs_write(self, rendered: Manifest, live: Manifest | None) -> bool:
         if live is None:
             return True
-        if not needs_apply(rendered, live):
+        uid = live["metadata"]["uid"]
+        known = self._alike.get(uid)
+        if known is not None and known[0] is rendered and known[1] is live:
             return False
-        return self._settled.get(live["metadata"]["uid"]) != _state(rendered, live)
+        if needs_apply(rendered, live):
+            return self._settled.get(uid) != _state(rendered, live)
+        if resource_of(rendered) is not paths.SECRETS:
+            self._alike.pop(uid, None)
+            self._alike[uid] = (rendered, live)
+            _forget_oldest(self._alike)
+        return False
 
     def _may_write(self, rendered: Manifest, live: Manifest) -> bool:
         if self._contests.may_write(live["metadata"]["uid"], _hash(rendered)):
@@ -195,8 +210,7 @@ class Children:
             self._settled.pop(uid, None)
             return
         self._settled[uid] = _state(rendered, stored)
-        while len(self._settled) > _REMEMBERED:
-            del self._settled[next(iter(self._settled))]  # of the oldest, which may be gone
+        _forget_oldest(self._settled)
         logger.warning(
             "%s is stored differently from what was applied, in %s; left so until it changes",
             label(rendered),
@@ -222,15 +236,18 @@ class Children:
         return manifest
 
 
+def _forget_oldest(memory: dict[str, Any]) -> None:
+    while len(memory) > _REMEMBERED:
+        del memory[next(iter(memory))]  # it may be gone
+
+
 def _stage(change: Change) -> int:
     resource, labels = resource_of(change.rendered), labels_of(change.rendered)
     if labels[meta.LABEL_COMPONENT] == accepted.COMPONENT:
-        # Before all but the secrets, whose digest it holds: what is begun is what is finished,
-        # should the next spec be refused.
-        return _RECORD_STAGE
-    if resource in _STAGE:
-        return _STAGE[resource]
-    return _WORKLOAD_STAGE[Role(labels[meta.LABEL_ROLE])]
+        return _RECORD
+    if resource in _WORKLOADS:
+        return _WORKLOAD_STAGE[Role(labels[meta.LABEL_ROLE])]
+    return _STAGE.get(resource, _SURROUNDINGS)
 
 
 def _leaving(manifest: Manifest) -> bool:

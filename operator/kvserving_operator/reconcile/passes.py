@@ -1,5 +1,6 @@
 """The pass itself: the order of things, and what each outcome means for the next one."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,12 +18,11 @@ from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.discovery import Discovery
 from kvserving_operator.kube.paths import Key, Resource
 from kvserving_operator.observe.agents import Agents
-from kvserving_operator.observe.gather import gather
+from kvserving_operator.observe.gather import Reader, gather
 from kvserving_operator.observe.health import RoleHealth
 from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
 from kvserving_operator.reconcile.acting import Acting, Outcome
-from kvserving_operator.reconcile.planning import planned_of
 from kvserving_operator.reconcile.rechecks import next_look
 from kvserving_operator.reconcile.replacement import replace_outdated
 from kvserving_operator.reconcile.roles import healths_of
@@ -68,6 +68,7 @@ class Reconciler:
     def __init__(
         self,
         client: ApiClient,
+        reader: Reader,
         defaults: Defaults,
         *,
         agents: Agents | None = None,
@@ -75,7 +76,7 @@ class Reconciler:
     ) -> None:
         self._client = client
         self._agents = agents
-        self._defaults = defaults
+        self._reader = reader
         self._now = now
         self._act = Acting(client, defaults)
         self._discovery = Discovery(client)
@@ -83,19 +84,20 @@ class Reconciler:
 
     async def __call__(self, key: Key) -> PassResult:
         """One pass over one object."""
-        live = await self._client.get(paths.KVSERVINGS, *key)
+        live, served = await asyncio.gather(
+            self._client.get(paths.KVSERVINGS, *key), self._discovery.served()
+        )
         if live is None:
             return PassResult(gone=True)
         uid = live["metadata"]["uid"]
         if "deletionTimestamp" in live["metadata"]:
             # Owner references do the rest; creating anything now would only be collected again.
             return PassResult(uid=uid)
-        served = await self._discovery.served()
-        observed = await gather(self._client, key, uid, optional=sorted(served, key=str))
+        observed = await gather(self._reader, key, uid, optional=sorted(served, key=str))
         _raise_if_unreachable(observed.unreadable)
         if observed.silent:
             logger.warning("no answer about %s", ", ".join(sorted(map(str, observed.silent))))
-        planned = planned_of(live, self._defaults)
+        planned = self._act.planned(live)
         outcome = await self._act(live, planned, observed, served - observed.silent)
         healths = healths_of(planned, outcome.observed, child_names(key.name))
         if isinstance(planned, Plan) and outcome.complete and not planned.suspended:

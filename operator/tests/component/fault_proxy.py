@@ -2,7 +2,8 @@
 
 It forwards every request with the operator's own client certificate, so that RBAC and the audit log
 see the operator. A test installs rules: each request is shown to them in order, and the first that
-returns a fault decides. Watches can be cut, or told what API servers tell in bad hours.
+returns a fault decides. Watches can be cut, held up, made to repeat themselves, or told what API
+servers tell in bad hours.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import ssl
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -51,6 +52,13 @@ class Fault:
 Rule = Callable[[Seen], Fault | None]
 
 
+@dataclass
+class _Watch:
+    response: web.StreamResponse
+    of_children: bool
+    told: list[bytes] = field(default_factory=list)
+
+
 class FaultProxy:
     """Listens on a free port of loopback, in a thread of its own."""
 
@@ -60,7 +68,9 @@ class FaultProxy:
         self._context = _tls(config)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._watches: dict[asyncio.Task[Any], web.StreamResponse] = {}
+        self._watches: dict[asyncio.Task[Any], _Watch] = {}
+        self._flowing = asyncio.Event()
+        self._flowing.set()
         self._counts: dict[bool, int] = {False: 0, True: 0}
         self.rules: list[Rule] = []
         self.port = 0
@@ -94,6 +104,18 @@ class FaultProxy:
         event = {"type": "ERROR", "object": status}
         return self._call(self._cut(json.dumps(event).encode() + b"\n"))
 
+    def hold_watches(self) -> None:
+        """Keep what the API server tells in watches of children, which stay open, to ourselves."""
+        self._loop.call_soon_threadsafe(self._flowing.clear)
+
+    def release_watches(self) -> None:
+        """Pass on what was held, and what comes."""
+        self._loop.call_soon_threadsafe(self._flowing.set)
+
+    def repeat_watches(self) -> int:
+        """Tell all open watches of children once more all that they were told."""
+        return self._call(self._repeat())
+
     def _call(self, action: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(action, self._loop).result(20)
 
@@ -114,10 +136,16 @@ class FaultProxy:
 
     async def _cut(self, farewell: bytes) -> int:
         watches = list(self._watches.items())
-        for task, response in watches:
+        for task, watch in watches:
             if farewell:
-                await response.write(farewell)
+                await watch.response.write(farewell)
             task.cancel()
+        return len(watches)
+
+    async def _repeat(self) -> int:
+        watches = [watch for watch in self._watches.values() if watch.of_children]
+        for watch in watches:
+            await watch.response.write(b"".join(watch.told))
         return len(watches)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
@@ -164,13 +192,17 @@ class FaultProxy:
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
+        watch = _Watch(response, of_children="/kvservings" not in request.path)
 
         async def copy() -> None:
             async for chunk in answer.content.iter_any():
+                if watch.of_children:
+                    await self._flowing.wait()
+                watch.told.append(chunk)
                 await response.write(chunk)
 
         task = asyncio.create_task(copy())
-        self._watches[task] = response
+        self._watches[task] = watch
         try:
             await asyncio.wait({task})
         finally:

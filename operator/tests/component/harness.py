@@ -348,8 +348,10 @@ class Kubelet:
     `broken` maps a part of a pod's name to the waiting reason that its first container has instead.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, interval: float = 0.1) -> None:
+        """``interval``: seconds between its looks at all pods, which cost CPU with many of them."""
         self._cluster = cluster
+        self._interval = interval
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.broken: dict[str, str] = {}
@@ -365,7 +367,7 @@ class Kubelet:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(0.1):
+        while not self._stop.wait(self._interval):
             try:
                 for pod in self._cluster.list(paths.PODS):
                     self._report(pod)

@@ -91,7 +91,7 @@ async def test_apply_is_forced_server_side_apply_under_our_manager(server: Serve
         "/api/v1/namespaces/n/configmaps/a%20b?fieldManager=kvserving-operator&force=true"
     )
     assert second.endswith("?fieldManager=kvserving-operator&dryRun=All")
-    assert headers["Content-Type"] == "application/apply-patch+yaml; charset=utf-8"
+    assert headers["Content-Type"] == "application/apply-patch+yaml"
     assert headers["Authorization"] == "bearer t0ken"
     assert headers["User-Agent"] == "kvserving-operator"
     assert body == CM
@@ -327,3 +327,66 @@ async def test_attempts_are_observed(server: Server) -> None:
         ("patch", "configmaps", 503),
         ("patch", "configmaps", 200),
     ]
+
+
+class Log:
+    """A WriteLog that notes what it is told and which requests had come by then."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.lines: list[str] = []
+
+    def applying(self, manifest: dict[str, Any]) -> None:
+        self._note(f"applying {manifest['metadata']['name']}")
+
+    def applied(self, stored: dict[str, Any]) -> None:
+        self._note(f"applied {stored['kind']}")
+
+    def deleting(self, resource: paths.Resource, namespace: str, uid: str) -> None:
+        self._note(f"deleting {resource} {namespace} {uid}")
+
+    def deleted(self, resource: paths.Resource, namespace: str, uid: str) -> None:
+        self._note(f"deleted {resource} {namespace} {uid}")
+
+    def _note(self, line: str) -> None:
+        # A set: on a machine without time to spare a request may be sent twice.
+        came = sorted({method for method, *_ in self._server.seen})
+        self.lines.append(f"{line} after {' '.join(came) or 'nothing'}")
+
+
+async def test_writes_are_told_before_and_after(server: Server) -> None:
+    log = Log(server)
+    async with ApiClient(credentials(server)) as client:
+        client.tell(log)
+        await client.apply(CM)
+        await client.delete(paths.PODS, "n", "p", uid="u")
+        await client.apply(CM, dry_run=True)
+    assert log.lines == [
+        "applying a b after nothing",
+        "applied X after PATCH",
+        "deleting pods n u after PATCH",
+        "deleted pods n u after DELETE PATCH",
+    ]
+
+
+async def test_what_became_of_a_write_without_an_answer_is_left_open(server: Server) -> None:
+    log = Log(server)
+    server.answers = [status(503), status(503)]
+    async with ApiClient(credentials(server), attempts=1) as client:
+        client.tell(log)
+        with pytest.raises(errors.ApiError):
+            await client.apply(CM)
+        with pytest.raises(errors.ApiError):
+            await client.delete(paths.PODS, "n", "p", uid="u")
+    assert log.lines == [
+        "applying a b after nothing",
+        "deleting pods n u after PATCH",
+        "deleted pods n u after DELETE PATCH",
+    ]
+
+
+@pytest.mark.parametrize("value", [10**30, -(10**30), "\U0001f600", {"a": [10**30]}, 0.1, None])
+async def test_a_body_may_hold_whatever_a_person_wrote(server: Server, value: Any) -> None:
+    async with ApiClient(credentials(server)) as client:
+        await client.apply(CM | {"data": value})
+    assert server.seen[0][3]["data"] == value

@@ -6,7 +6,8 @@ from typing import Any
 
 from kvserving_operator.kube import errors, paths
 from kvserving_operator.kube.paths import Key, Resource
-from kvserving_operator.observe.gather import gather
+from kvserving_operator.observe.cache import ChildCache
+from kvserving_operator.observe.gather import Listing, Observed, Watched, gather
 
 from .pods import pod
 
@@ -48,9 +49,13 @@ def child(kind: str, name: str, owner: str) -> dict[str, Any]:
     return {"kind": kind, "metadata": {"name": name, "ownerReferences": references}}
 
 
+async def read(reader: Recorded, **options: Any) -> Observed:
+    return await gather(Listing(reader), KEY, "u", **options)
+
+
 async def test_one_list_per_kind_and_the_secret_by_its_name() -> None:
     reader = Recorded()
-    await gather(reader, KEY, "u")
+    await read(reader)
     lists = [read for read in reader.reads if read[0] == "list"]
     assert {kind for _, kind, _ in lists} == {
         r.plural for r in (*paths.LISTED_CHILDREN, paths.PODS)
@@ -63,7 +68,7 @@ async def test_one_list_per_kind_and_the_secret_by_its_name() -> None:
 async def test_unreadable_is_told_apart_from_absent() -> None:
     reader = Recorded()
     reader.broken = {paths.SERVICES, paths.SECRETS}
-    observed = await gather(reader, KEY, "u")
+    observed = await read(reader)
     assert set(observed.unreadable) == {paths.SERVICES, paths.SECRETS}
     assert paths.SERVICES not in observed.children
     assert observed.children[paths.CONFIGMAPS] == ()
@@ -72,7 +77,7 @@ async def test_unreadable_is_told_apart_from_absent() -> None:
 async def test_the_outage_of_another_projects_api_is_not_ours() -> None:
     reader = Recorded()
     reader.ailing = {paths.CERTIFICATES, paths.SERVICES}
-    observed = await gather(reader, KEY, "u", optional=paths.OPTIONAL_CHILDREN)
+    observed = await read(reader, optional=paths.OPTIONAL_CHILDREN)
     assert set(observed.unreadable) == {paths.SERVICES}
     assert observed.silent == {paths.CERTIFICATES}
     assert paths.CERTIFICATES not in observed.children
@@ -82,7 +87,7 @@ async def test_only_what_the_object_owns_is_ours() -> None:
     reader = Recorded(
         services=[child("Service", "x", "u"), child("Service", "x-foreign", "somebody")]
     )
-    observed = await gather(reader, KEY, "u")
+    observed = await read(reader)
     assert observed.child(paths.SERVICES, "x") is not None
     assert observed.child(paths.SERVICES, "x-foreign") is None
     assert [m["metadata"]["name"] for m in observed.ours()] == ["x"]
@@ -90,12 +95,40 @@ async def test_only_what_the_object_owns_is_ours() -> None:
 
 async def test_an_owner_that_is_not_the_controller_does_not_count() -> None:
     reader = Recorded(services=[{"metadata": {"name": "x", "ownerReferences": [{"uid": "u"}]}}])
-    assert (await gather(reader, KEY, "u")).child(paths.SERVICES, "x") is None
+    assert (await read(reader)).child(paths.SERVICES, "x") is None
 
 
 async def test_pods_come_by_role_in_the_order_of_their_ordinals() -> None:
     names = ["x-decode-10", "x-decode-2", "x-decode-0"]
     reader = Recorded(pods=[pod(name) for name in names] + [pod("x-prefill-0", role="prefill")])
-    observed = await gather(reader, KEY, "u")
+    observed = await read(reader)
     found = [p["metadata"]["name"] for p in observed.pods_of("decode")]
     assert found == ["x-decode-0", "x-decode-2", "x-decode-10"]
+
+
+async def test_what_the_watches_have_told_is_not_asked_for() -> None:
+    reader, cache = Recorded(), ChildCache(paths.WATCHED, ())
+    for shelf in cache.shelves:
+        shelf.replace([], "1", shelf.mark)
+    observed = await gather(Watched(reader, cache), KEY, "u")
+    assert reader.reads == [("get", "secrets", "x-auth")]
+    assert set(observed.children) == set(paths.CHILDREN)
+
+
+async def test_a_kind_whose_watch_is_lost_is_listed_and_no_other() -> None:
+    reader, cache = Recorded(), ChildCache(paths.WATCHED, ())
+    for shelf in cache.shelves:
+        shelf.replace([], "1", shelf.mark)
+    services = cache.shelf(paths.SERVICES, "n")
+    assert services is not None
+    services.lost()
+    reader.broken = {paths.SERVICES}
+    observed = await gather(Watched(reader, cache), KEY, "u")
+    assert [kind for verb, kind, _ in reader.reads if verb == "list"] == ["services"]
+    assert set(observed.unreadable) == {paths.SERVICES}
+
+
+async def test_kinds_of_other_projects_are_listed_each_time() -> None:
+    reader, cache = Recorded(), ChildCache(paths.WATCHED, ())
+    await gather(Watched(reader, cache), KEY, "u", optional=[paths.CERTIFICATES])
+    assert ("list", "certificates", "kvserving.io/kvserving=x") in reader.reads

@@ -24,6 +24,9 @@ class RecordingClient:
         self.forced: dict[str, bool] = {}
         self.bodies: dict[str, Object] = {}
         self.stored_differently: Object = {}
+        self.rounds = 0
+        """Times that it was asked to write while it was writing nothing."""
+        self._busy = 0
         self._version = 100
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
@@ -31,7 +34,10 @@ class RecordingClient:
         return self.named.get((resource.kind, name))
 
     async def apply(self, obj: Object, *, force: bool = True, dry_run: bool = False) -> Object:
+        self.rounds += self._busy == 0
+        self._busy += 1
         await asyncio.sleep(0)
+        self._busy -= 1
         label = f"{obj['kind']} {obj['metadata']['name']}"
         (self.dry_runs if dry_run else self.writes).append(label)
         self.forced[label] = force
