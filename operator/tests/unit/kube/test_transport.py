@@ -24,14 +24,21 @@ class Server:
     """Answers requests from a list, then with 200; remembers what came."""
 
     def __init__(self) -> None:
-        self.answers: list[Answer | float] = []
+        self.answers: list[Answer | float | asyncio.Event] = []
         self.seen: list[tuple[str, str, dict[str, str], Any]] = []
         self.url = ""
+        self.held = self.most_held = 0
 
     async def handle(self, request: web.Request) -> web.Response:
         body = await request.json() if request.can_read_body else None
         self.seen.append((request.method, request.path_qs, dict(request.headers), body))
         answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, asyncio.Event):
+            self.held += 1
+            self.most_held = max(self.held, self.most_held)
+            await answer.wait()
+            self.held -= 1
+            answer = None
         if isinstance(answer, float):
             await asyncio.sleep(answer)
             answer = None
@@ -265,12 +272,22 @@ async def test_the_fence_is_asked_after_the_wait_for_a_slot(server: Server) -> N
 
 
 async def test_requests_in_flight_are_bounded(server: Server) -> None:
-    server.answers = [0.1] * 6
-    async with ApiClient(credentials(server), concurrency=2) as client:
+    release = asyncio.Event()
+    server.answers = [release] * 6
+    async with (
+        ApiClient(credentials(server), concurrency=2) as client,
+        ApiClient(credentials(server)) as other,
+    ):
         reads = [asyncio.create_task(client.get(paths.PODS, "n", "p")) for _ in range(6)]
-        await asyncio.sleep(0.05)
-        assert len(server.seen) == 2
+        async with asyncio.timeout(10):
+            while server.held < 2:
+                await asyncio.sleep(0.001)
+        # Whatever else was sent with these is with the server before a later answer is back.
+        server.answers.clear()
+        await other.get(paths.PODS, "n", "later")
+        release.set()
         await asyncio.gather(*reads)
+    assert server.most_held == 2
 
 
 async def test_undeclared_calls_never_leave_the_process(server: Server) -> None:
