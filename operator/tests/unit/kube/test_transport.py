@@ -28,6 +28,7 @@ class Server:
         self.seen: list[tuple[str, str, dict[str, str], Any]] = []
         self.url = ""
         self.held = self.most_held = 0
+        self.arrived = asyncio.Semaphore(0)
 
     async def handle(self, request: web.Request) -> web.Response:
         body = await request.json() if request.can_read_body else None
@@ -36,6 +37,7 @@ class Server:
         if isinstance(answer, asyncio.Event):
             self.held += 1
             self.most_held = max(self.held, self.most_held)
+            self.arrived.release()
             await answer.wait()
             self.held -= 1
             answer = None
@@ -280,8 +282,8 @@ async def test_requests_in_flight_are_bounded(server: Server) -> None:
     ):
         reads = [asyncio.create_task(client.get(paths.PODS, "n", "p")) for _ in range(6)]
         async with asyncio.timeout(10):
-            while server.held < 2:
-                await asyncio.sleep(0.001)
+            await server.arrived.acquire()
+            await server.arrived.acquire()
         # Whatever else was sent with these is with the server before a later answer is back.
         server.answers.clear()
         await other.get(paths.PODS, "n", "later")
