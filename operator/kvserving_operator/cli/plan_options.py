@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -46,15 +46,21 @@ _TRAFFIC: Final[tuple[_Flag, ...]] = (
 )
 _MEMORY: Final[tuple[_Flag, ...]] = (
     ("--retention", "T", units.seconds, "how long KV is to be kept: 10m"),
-    ("--unique-prefixes", "k", units.count, "prefixes that HOT pages are to hold"),
+    (
+        "--unique-prefixes",
+        "k",
+        units.count,
+        "prefixes that prompts share, and HOT pages are to hold",
+    ),
     ("--prefix-tokens", "Lp", units.count, "tokens of such a prefix; default: the hit's"),
 )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The flags of all numbers."""
+def add_options(parser: argparse.ArgumentParser, other: Mapping[str, str] | None = None) -> None:
+    """The flags of all numbers; ``other`` help for some of them, as another command takes them."""
+    other = other or {}
     engine = parser.add_argument_group("the engine and its tier")
-    _add(engine, _ENGINE)
+    _add(engine, _ENGINE, other)
     engine.add_argument(
         "--model-card",
         metavar="NAME|FILE",
@@ -71,16 +77,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="layers for multi-token prediction whose KV is kept too; default: the model's if the "
         "manifest's engines speculate, else 0",
     )
-    _add(parser.add_argument_group("the traffic, all engines together"), _TRAFFIC)
-    _add(parser.add_argument_group("memory"), _MEMORY)
+    _add(parser.add_argument_group("the traffic, all engines together"), _TRAFFIC, other)
+    _add(parser.add_argument_group("memory"), _MEMORY, other)
 
 
-def _add(group: Any, flags: tuple[_Flag, ...]) -> None:
+def _add(group: Any, flags: tuple[_Flag, ...], other: Mapping[str, str]) -> None:
     for flag, letter, parse, text in flags:
-        group.add_argument(flag, metavar=letter, type=_parser(parse), help=text)
+        told = other.get(flag, text)
+        group.add_argument(flag, metavar=letter, type=parser_of(parse), help=told)
 
 
-def _parser(parse: Callable[[str], float]) -> Callable[[str], float]:
+def parser_of(parse: Callable[[str], float]) -> Callable[[str], float]:
+    """``parse`` as argparse's ``type``."""
+
     def parsed(text: str) -> float:
         try:
             return parse(text)

@@ -17,6 +17,15 @@ from kvserving_operator.simulation.shipped import merge
 _REQUESTS: Final = 2000
 """Of a workload that flags make."""
 _OUTCOMES: Final = ("utilization", "retention", "answer_tokens")
+HELP: Final[Mapping[str, str]] = {
+    "--utilization": argparse.SUPPRESS,
+    "--retention": argparse.SUPPRESS,
+    "--answer-tokens": argparse.SUPPRESS,
+    "--hit-fraction": "so much of each prompt is in the tier at the start; default: nothing",
+    "--unique-prefixes": "prefixes that prompts begin with; default: each prompt is its own",
+    "--prefix-tokens": "tokens of such a prefix; default: so much as --hit-fraction says",
+}
+"""Help of ``plan``'s flags where a simulation takes them in another way, or not at all."""
 _TOKEN_SECONDS: Final = 0.02
 """Of a step of engines that decode what they computed; --set engines.interTokenSeconds=… is better
 known."""
@@ -144,7 +153,7 @@ def remedy(missing: Sequence[str]) -> str:
 
 _FLAGS: Final[Mapping[str, str]] = {
     "bytesPerToken": "--bytes-per-token or --model-card",
-    "engines": "--workload, or -f",
+    "engines": "--workload NAME (`kvserving simulate --help` lists them), or a manifest by -f",
     "engines.tokensPerSecond": "--tokens-per-second",
     "engines.remote.bandwidth": "--bandwidth",
     "engines.remote.engineFixedSeconds": "--fixed-seconds",

@@ -8,7 +8,7 @@ from typing import Any
 from kvserving_operator.cli import plan_options
 from kvserving_operator.cli.errors import UsageError
 from kvserving_operator.cli.plan_stack import Sized, planned, sized_of
-from kvserving_operator.cli.scenario_flags import of_flags, of_manifest, remedy
+from kvserving_operator.cli.scenario_flags import HELP, of_flags, of_manifest, remedy
 from kvserving_operator.cli.yamltext import TextError, documents
 from kvserving_operator.simulation.scenario import Scenario
 from kvserving_operator.simulation.shipped import SpecError, merge, names, scenario
@@ -41,7 +41,7 @@ def add_scenario(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="change one value of the scenario, such as engines.count=4; may be repeated",
     )
-    plan_options.add_options(parser)
+    plan_options.add_options(parser, HELP)
 
 
 def chosen(options: argparse.Namespace) -> Scenario:

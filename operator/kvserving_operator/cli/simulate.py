@@ -2,7 +2,8 @@
 
 import argparse
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from kvserving_operator.cli.progress import Bar
 from kvserving_operator.cli.scenarios import add_scenario, chosen
 from kvserving_operator.cli.traces import read_result, read_trace, write_lines, write_trace
 from kvserving_operator.simulation.results import document
+from kvserving_operator.simulation.scenario import Loading, Scenario
 from kvserving_operator.simulation.shipped import names
 from kvserving_operator.simulation.world import Run, simulate
+from kvserving_operator.sizing.units import as_bytes
 
 NAME = "simulate"
 SUMMARY = "simulate prefill engines, tier, router and decode on a trace or a workload"
@@ -87,9 +90,47 @@ def run(options: argparse.Namespace) -> int:
             say(line)
         for line in outcomes.comparison(result, other) if other is not None else ():
             say(line)
+    for line in () if requests else _about_hits(scenario, done):
+        note(line)
     if done.outcome.timeouts:
         note(f"{done.outcome.timeouts} lookups timed out: their prompts were recomputed")
     return 0
+
+
+def _about_hits(scenario: Scenario, done: Run) -> Iterator[str]:
+    """Why a tier that is there served nothing, or not what was put into it."""
+    remote, primed = scenario.engines.remote, scenario.primed
+    if remote is None:
+        return
+    filled = _filled_bytes(scenario, done)
+    room = remote.instances * (remote.bytes_per_instance or math.inf)
+    if filled > room:
+        yield (
+            f"the tier holds {as_bytes(room)}, less than the {as_bytes(filled)} that it was filled "
+            "with: the oldest were pushed out before they were asked for; give fewer --requests, "
+            "--unique-prefixes, or --set engines.remote.bytesPerInstance=null"
+        )
+    elif any(job.local_tokens or job.remote_tokens or job.timed_out for job in done.requests):
+        return
+    elif not primed.remote:
+        yield (
+            "no cache held any of the prompts: for hits give --hit-fraction, --unique-prefixes, or "
+            "a --trace whose prompts share something"
+        )
+    elif remote.loading is Loading.AUTO:
+        yield (
+            "no hit was loaded: computing was quicker at this load; `plan` says from when on it is "
+            "not, --set engines.remote.loading=Async loads every hit"
+        )
+
+
+def _filled_bytes(scenario: Scenario, done: Run) -> float:
+    """Bytes that the tier is filled with at the start, as far as prompts share nothing, else 0."""
+    workload, primed = scenario.workload, scenario.primed
+    if workload is None or workload.prefixes is not None:
+        return 0.0
+    tokens = sum(job.prompt_tokens for job in done.requests)
+    return tokens * primed.remote * primed.tokens * scenario.bytes_per_token
 
 
 def _write_files(options: argparse.Namespace, done: Run) -> None:

@@ -58,7 +58,10 @@ def _fault(error: ValidationError) -> SpecError:
         verb = "is" if len(missing) == 1 else "are"
         return SpecError(f"{', '.join(missing)} {verb} missing", missing)
     # Where a field takes a number or a mapping, what is wrong with the mapping comes last.
-    return SpecError(f"{_field(faults[-1]['loc'])}: {faults[-1]['msg']}")
+    last = faults[-1]
+    unknown = last["type"] == "extra_forbidden"
+    what = "is no key of a scenario; docs/cli.md lists them" if unknown else last["msg"]
+    return SpecError(f"{_field(last['loc'])}: {what}")
 
 
 def _field(location: Sequence[int | str]) -> str:

@@ -16,6 +16,7 @@ from kvserving_operator.cost import (
     recompute_seconds,
     verdict,
 )
+from kvserving_operator.sizing.advice import Replicas, pays_from, replicas
 from kvserving_operator.sizing.question import Question, Stack
 from kvserving_operator.sizing.tier import LOST_SHARE, Memory, Stream, memory, retention
 
@@ -49,7 +50,12 @@ class Answer:
     demand: float | None
     """Bytes a second that all hits together ask of the tier."""
     needed_bandwidth: float | None
-    """Bytes a second with which an idle engine gains and loads hardly wait."""
+    """Bytes a second, at least: ρ is then .7 at most, and it is not below B*. Whether a hit gains
+    is another question: its fixed time may be longer than computing it."""
+    replicas: Replicas | None
+    """Prefill replicas for the traffic."""
+    pays_from: float | None
+    """Least u at which the tier pays."""
     memory: Memory | None
     tier_bytes: float | None
     """Memory of all instances for the wanted retention."""
@@ -60,8 +66,8 @@ class Answer:
 
 def answer(question: Question) -> Answer:
     """All answers."""
-    found = _verdict(question)
-    model, stream = question.model, _stream(question)
+    asked, model, stream = _operation(question), question.model, _stream(question)
+    found = None if model is None or asked is None else verdict(model, asked)
     wanted = question.retention_seconds
     needed = memory(stream, wanted) if stream is not None and wanted is not None else None
     demand, star = _demand(question), _break_even_bandwidth(question)
@@ -74,6 +80,8 @@ def answer(question: Question) -> Answer:
         break_even_busy=None if model is None else break_even_tokens(model, _load(question, found)),
         demand=demand,
         needed_bandwidth=None if demand is None or star is None else max(demand / _CALM, star),
+        replicas=replicas(question),
+        pays_from=None if model is None or asked is None else pays_from(model, asked),
         memory=needed,
         tier_bytes=None if needed is None else needed.tier_bytes / float(KV_SHARE),
         retention_seconds=None if stream is None or kept is None else retention(stream, kept),
@@ -89,7 +97,7 @@ def _load(question: Question, found: Verdict | None) -> Load:
     return IDLE if traffic is None or traffic.busy is None else Load(busy=traffic.busy)
 
 
-def _verdict(question: Question) -> Verdict | None:
+def _operation(question: Question) -> Operation | None:
     model, traffic = question.model, question.traffic
     if model is None or traffic is None:
         return None
@@ -98,13 +106,12 @@ def _verdict(question: Question) -> Verdict | None:
         computed = traffic.arrivals * traffic.prompt_tokens / model.tokens_per_second
         busy = min(1.0, computed / question.engines)
     # The tier is one for all engines, so its queue has all prompts; an engine has its part.
-    operation = Operation(
+    return Operation(
         hit_tokens=traffic.hit_tokens,
         prompt_tokens=traffic.prompt_tokens,
         arrivals=traffic.arrivals,
         busy=busy,
     )
-    return verdict(model, operation)
 
 
 def _break_even_bandwidth(question: Question) -> float | None:
@@ -171,6 +178,9 @@ def as_data(made: Answer) -> dict[str, Any]:
         "engineSecondsSavedPerHit": None if found is None else found.gain.engine_seconds,
         "demandBytesPerSecond": made.demand,
         "neededBandwidthBytesPerSecond": made.needed_bandwidth,
+        "paysFromUtilization": made.pays_from,
+        "prefillReplicasComputing": None if made.replicas is None else made.replicas.computing,
+        "prefillReplicasLoading": None if made.replicas is None else made.replicas.loading,
         "tierKvBytes": None if made.memory is None else made.memory.kv_bytes,
         "tierMaxmemoryBytes": None if made.memory is None else made.memory.tier_bytes,
         "lostBehindHolesFraction": None if made.memory is None else LOST_SHARE,

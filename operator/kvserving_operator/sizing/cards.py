@@ -73,6 +73,9 @@ ALIASES: Final[Mapping[str, tuple[str, KvDtype]]] = MappingProxyType(
 )
 """Checkpoints that are usually served with another type of KV than their configuration says."""
 
+_MOST: Final = 3
+"""Names that are offered to somebody who mistyped one."""
+
 
 def card(name: str) -> Shape | None:
     """The card of a model by its name, whatever the case; its part behind the slash will do."""
@@ -90,10 +93,12 @@ def names() -> tuple[str, ...]:
 
 
 def similar(name: str) -> tuple[str, ...]:
-    """Names that somebody who wrote ``name`` may have meant, best first."""
+    """Names that somebody who wrote ``name`` may have meant: those that contain it come first."""
     short = {part: full for full in names() for part in _names(full)}
-    close = get_close_matches(name.strip().lower(), short, n=3, cutoff=0.5)
-    return tuple(dict.fromkeys(short[match] for match in close))
+    wanted = name.strip().lower()
+    within = [part for part in short if wanted and wanted in part]
+    close = [*within, *get_close_matches(wanted, short, n=_MOST, cutoff=0.5)]
+    return tuple(dict.fromkeys(short[match] for match in close))[:_MOST]
 
 
 def _names(full: str) -> tuple[str, str]:

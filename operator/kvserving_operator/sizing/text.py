@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 from kvserving_operator.cost import Pays, PaysIn, Verdict
+from kvserving_operator.sizing.advice import MOST_BUSY
 from kvserving_operator.sizing.answer import NEVER, Answer
 from kvserving_operator.sizing.question import Question, Stack
 from kvserving_operator.sizing.tier import LOST_SHARE
@@ -65,19 +66,43 @@ def _length(tokens: float) -> str:
 
 
 def _operation(made: Answer) -> Iterator[str]:
+    yield from _prefill(made)
+    if made.needed_bandwidth is not None and made.demand is not None:
+        bits = f"{made.needed_bandwidth * 8 / 1e9:.3g} Gbit/s"
+        note = f"{bits}: B*, and ρ 0.7 at most; hits alone ask for {as_rate(made.demand)}"
+        yield _row("Bandwidth, at least", as_rate(made.needed_bandwidth), note)
     found, question = made.verdict, made.question
     if found is None or question.traffic is None or question.model is None:
         return
     hit = as_tokens(question.traffic.hit_tokens)
-    yield _row("Recompute a hit", as_seconds(found.recompute_seconds), f"{hit} tokens, at u")
+    computing = math.inf if found.load.busy >= 1 else found.recompute_seconds
+    yield _row("Recompute a hit", as_seconds(computing), f"{hit} tokens, at u")
     note = "the wait for other loads included"
     yield _row("Load a hit", as_seconds(found.load_seconds), note)
     yield _row("Engine time saved by a hit", as_seconds_signed(found.gain.engine_seconds))
     yield _row("ρ   utilisation of the tier", f"{found.tier_utilization:.2f}", _rho(found))
-    if made.needed_bandwidth is not None and made.demand is not None:
-        note = f"hits alone ask for {as_rate(made.demand)}"
-        yield _row("Bandwidth needed", as_rate(made.needed_bandwidth), note)
-    yield _row("Does the tier pay?", _pays(found))
+    yield _row("Does the tier pay?", f"{_pays(found)}{_from(made, found)}")
+
+
+def _prefill(made: Answer) -> Iterator[str]:
+    """How busy prefill is without a tier, and how many replicas its traffic takes."""
+    needed, engines = made.replicas, made.question.engines
+    if needed is None:
+        return
+    busy = needed.offered / engines
+    of = "one replica" if engines == 1 else f"{engines} replicas"
+    more = ": more than there is, the queue grows for ever" if busy >= 1 else ""
+    yield _row("Prefill busy, no tier", f"{busy:.0%}", f"{of}, λ · n / R{more}")
+    loading = "" if needed.loading is None else f"; {needed.loading} with every hit loaded"
+    note = f"busy {MOST_BUSY:.0%} at most{loading}"
+    yield _row("Prefill replicas needed", str(needed.computing), note)
+
+
+def _from(made: Answer, found: Verdict) -> str:
+    """From which load on it would be a yes, where it is none."""
+    if found.pays is Pays.YES or made.pays_from is None or made.pays_from <= found.load.busy:
+        return ""
+    return f"; yes from u = {made.pays_from:.2f} on"
 
 
 def as_seconds_signed(value: float) -> str:
@@ -109,7 +134,10 @@ def _pays(found: Verdict) -> str:
 def _tier(made: Answer) -> Iterator[str]:
     wanted = made.question.retention_seconds
     if made.memory is not None and made.tier_bytes is not None and wanted is not None:
-        kept = f"for {as_seconds(wanted)}"
+        traffic = made.question.traffic
+        whole = traffic is not None and traffic.hit_fraction >= 1
+        new = "; every prompt taken as new, --hit-fraction says otherwise" if whole else ""
+        kept = f"for {as_seconds(wanted)}{new}"
         yield _row("KV written", as_bytes(made.memory.kv_bytes), kept)
         note = f"at most {LOST_SHARE:.0%} of a prefix lost behind holes"
         yield _row("maxmemory of the tier", as_bytes(made.memory.tier_bytes), note)
@@ -142,4 +170,4 @@ def _missing(question: Question) -> Iterator[str]:
     if question.traffic is None:
         wanted.append("--arrival-rate and --prompt-tokens")
     if wanted:
-        yield f"For the rest give {', '.join(wanted)}."
+        yield f"For the rest give {', '.join(wanted)}; what they mean: kvserving plan --help."

@@ -73,6 +73,30 @@ def test_a_saturated_engine_makes_it_pay_in_capacity(run: Runner):
     assert found["breakEvenTokensAtUtilization"] == pytest.approx(11_600, rel=0.01)
 
 
+def test_how_many_replicas_and_what_network_need_no_tier(run: Runner):
+    text = run("plan", *ENGINE[:4], "--arrival-rate", "4.84", "--prompt-tokens", "16390").out
+    assert "152%   (one replica, λ · n / R: more than there is, the queue grows for ever)" in text
+    assert "Prefill replicas needed     2   (busy 80% at most)" in text
+    assert "5.48 GB/s   (43.9 Gbit/s: B*, and ρ 0.7 at most; hits alone ask for 3.84" in text
+
+
+def test_no_comes_with_the_load_from_which_it_is_a_yes(run: Runner):
+    few = ("--arrival-rate", "0.3", "--prompt-tokens", "16390")
+    text = run("plan", *EIGHT, *few).out
+    found = data(run("plan", *EIGHT, *few, "-o", "json"))
+    assert found["pays"] == "no"
+    assert f"at this load; yes from u = {found['paysFromUtilization']:.2f} on" in text
+    for busy, pays in ((0, True), (-0.01, False)):
+        at = f"{found['paysFromUtilization'] + busy:.2f}"
+        again = data(run("plan", *EIGHT, *few, "--utilization", at, "-o", "json"))
+        assert (again["pays"] == "yes") is pays
+
+
+def test_more_prompts_than_an_engine_computes_wait_for_ever(run: Runner):
+    text = run("plan", *EIGHT, "--arrival-rate", "4.84", "--prompt-tokens", "16390").out
+    assert "Recompute a hit             for ever" in text
+
+
 def test_the_manifest_is_sized_without_any_number(run: Runner):
     found = data(run("plan", "-f", GLM, "-o", "json"))
     assert found["gpus"] == 40
@@ -145,6 +169,7 @@ def test_a_local_config_file(run: Runner):
     ("arguments", "said"),
     [
         (("--model-card", "Qwen3-9B"), "did you mean Qwen/Qwen3"),
+        (("--model-card", "Llama-3.3-70B"), "did you mean meta-llama/Llama-3.3-70B-Instruct"),
         (("--model-card", "./absent.json"), "No such file"),
         (("--bandwidth", "10"), "GB/s"),
         (("--bytes-per-token", "48K"), "write bytes with a unit"),

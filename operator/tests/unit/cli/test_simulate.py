@@ -175,6 +175,41 @@ def test_the_plot_is_repeatable_and_says_what_it_shows(run: Any, tmp_path: Path)
         assert f">{text}" in plots[0]
 
 
+PROMPTS = ("--arrival-rate", "2", "--prompt-tokens", "16k", "--requests")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("40",), "no cache held any of the prompts: for hits give --hit-fraction"),
+        (("40", "--hit-fraction", "60%"), "no hit was loaded: computing was quicker"),
+        (
+            ("40", "--hit-fraction", "1", "--set", "engines.remote.bytesPerInstance=1e9"),
+            "the tier holds 7.45 GiB, less than the 28.4 GiB that it was filled with",
+        ),
+    ],
+)
+def test_a_tier_that_serves_nothing_says_why(
+    run: Any, arguments: tuple[str, ...], said: str
+) -> None:
+    status, out, err = run(*GLM, *PROMPTS, *arguments)
+    assert (status, "from the tier 0.0%" in out) == (0, True)
+    assert said in err
+    loaded = run(
+        *GLM, *PROMPTS, "40", "--hit-fraction", "1", "--set", "engines.remote.loading=Async"
+    )
+    assert loaded[2] == ""
+
+
+def test_help_has_no_flag_that_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        program.main(["simulate", "--help"])
+    shown = capsys.readouterr().out
+    assert "--hit-fraction" in shown
+    for refused in ("--utilization", "--retention", "--answer-tokens"):
+        assert refused not in shown
+
+
 def scenario_of(*arguments: str) -> Scenario:
     parser = argparse.ArgumentParser()
     add_scenario(parser)
@@ -198,7 +233,10 @@ def scenario_of(*arguments: str) -> Scenario:
         (("--workload", "table2-h3", "--plot", "{}/no/x.svg"), "--plot {}/no/x.svg: No such file"),
         (("--workload", "h3"), "--workload h3: neither a file nor one of table2-recompute,"),
         (("--workload", "table2-h3", "--set", "engines"), "--set engines: write KEY=VALUE"),
-        (("--workload", "table2-h3", "--set", "seed=1"), "table2-h3: seed: Extra inputs"),
+        (
+            ("--workload", "table2-h3", "--set", "seed=1"),
+            "table2-h3: seed: is no key of a scenario",
+        ),
         (("--workload", "table2-h3", "--trace", "{}/bad"), "{}/bad: line 2: offset is missing"),
         (("--workload", "table2-h3", "--trace", "{}/no"), "{}/no: No such file"),
         (("--workload", "table2-h3", "--compare", "{}/bad"), "{}/bad: is no JSON"),

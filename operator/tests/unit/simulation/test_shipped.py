@@ -32,7 +32,7 @@ def test_another_name_is_told_which_there_are() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"engines": {"tokenPerSecond": 1}}, r"engines\.tokenPerSecond: Extra inputs"),
+        ({"engines": {"tokenPerSecond": 1}}, r"engines\.tokenPerSecond: is no key of a scenario"),
         ({"engines": {"tokensPerSecond": 0}}, r"engines\.tokensPerSecond: .* greater than 0"),
         ({"workload": {"arrivals": {"concurrency": 1}}}, "give either rate .* or concurrency"),
         ({"workload": {"promptTokens": {"min": 9, "median": 8, "max": 1}}}, "min ≤ median ≤ max"),
