@@ -162,6 +162,7 @@ def _type_remedy(error: ValidationError) -> str:
     if isinstance(error.instance, bool) and "Off" in choices:
         return 'quote it, as in "Off": YAML reads the bare word as true or false'
     if error.validator_value == "string" and isinstance(error.instance, int | float):
-        return "quote it"
+        pattern = error.schema.get("pattern", "") if isinstance(error.schema, Mapping) else ""
+        return "write it with its unit, as in 16Gi" if "Gi" in str(pattern) else "quote it"
     wanted: Any = error.validator_value
     return f"write {_wanted(wanted)}"

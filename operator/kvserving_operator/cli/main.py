@@ -1,17 +1,19 @@
 """The program ``kvserving``: its commands, and one clear line instead of a traceback.
 
 Exit statuses: 0 all is well; 1 a manifest has a fault (``validate``, ``render``) or differs from
-the cluster (``diff``); 2 the command could not be carried out.
+the cluster (``diff``), a request failed (``replay``); 2 the command could not be carried out.
 """
 
 import argparse
 import io
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from types import ModuleType
-from typing import Final
+from typing import Final, Never
 
 from kvserving_operator import __version__
 from kvserving_operator.cli.errors import ClusterError, UsageError
@@ -60,15 +62,34 @@ def _failed(line: str, status: int = FAILED) -> int:
     return status
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says a mistake in one line, without all flags of the command before it."""
+
+    def error(self, message: str) -> Never:
+        """End with what is wrong, and where to read on."""
+        self.exit(FAILED, f"{self.prog}: {message}; `{self.prog} --help` shows what there is\n")
+
+
 def _carried_out(arguments: Sequence[str]) -> int:
-    options = _parser().parse_args(arguments)
+    options, unknown = _parser().parse_known_args(arguments)
+    if unknown:
+        _refuse(options.command, unknown[0])
     return int(options.run(options))
 
 
+def _refuse(command: argparse.ArgumentParser, argument: str) -> Never:
+    """Name the argument that the command does not know, and the flags that are written like it."""
+    flags = re.findall(r"--[a-z][a-z-]*", command.format_usage())
+    close = get_close_matches(argument.partition("=")[0], flags, n=2)
+    meant = f", did you mean {' or '.join(close)}?" if close else ""
+    command.error(f"does not know {argument!r}{meant}")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="kvserving",
-        description="Checks, renders and compares KVServing objects with the operator's own code.",
+        description="Checks, renders and compares KVServing objects with the operator's own code; "
+        "sizes a\nstack, simulates what it would serve, and replays traces against what does.",
         epilog="`kvserving COMMAND --help` shows flags and examples of a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -84,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         module.add_arguments(command)
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, command=command)
     return parser
 
 

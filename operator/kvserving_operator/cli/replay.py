@@ -12,12 +12,14 @@ from kvserving_operator.cli import outcomes
 from kvserving_operator.cli.errors import UsageError
 from kvserving_operator.cli.openai import Answer
 from kvserving_operator.cli.output import note, say
+from kvserving_operator.cli.plan_options import parser_of
 from kvserving_operator.cli.progress import Bar
 from kvserving_operator.cli.replaying import Replay, Target, replay
 from kvserving_operator.cli.scrapes import Seen, seen
 from kvserving_operator.cli.traces import read_trace, write_lines
 from kvserving_operator.simulation.results import Outcome, document
 from kvserving_operator.simulation.trace import Request
+from kvserving_operator.sizing import units
 
 NAME = "replay"
 SUMMARY = "send a trace to a live server and say what its requests saw"
@@ -40,7 +42,7 @@ _LATE = 0.05
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of this command."""
     parser.add_argument("--trace", required=True, metavar="FILE", help="requests, one a line")
-    parser.add_argument("--url", required=True, help="the server, without /v1")
+    parser.add_argument("--url", required=True, help="the server: http://HOST:PORT, without /v1")
     parser.add_argument(
         "--metrics",
         action="append",
@@ -58,9 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tokens-per-second",
-        type=float,
+        type=parser_of(units.count),
         metavar="R",
-        help="of a prefill engine: tells gpuUtilization where no page has a gauge of it",
+        help="of a prefill engine, 52.2k: tells gpuUtilization where no page has a gauge of it",
     )
     parser.add_argument(
         "--chunk-tokens", type=int, default=256, metavar="N", help="of the tier; default: 256"
@@ -77,6 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Replay once; the exit status."""
+    for flag, url in (("--url", options.url), *(("--metrics", url) for url in options.metrics)):
+        if not url.startswith(("http://", "https://")):
+            raise UsageError(f"{flag} {url}: write it with its scheme: http://{url}")
     requests = read_trace(options.trace)
     target = Target(
         url=options.url,

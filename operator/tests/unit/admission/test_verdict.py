@@ -75,6 +75,11 @@ def test_a_fault_says_what_and_what_to_do() -> None:
         ({"engine.zzz": "x"}, "spec.engine.zzz", "remove it"),
         ({"tuning.mode": False}, "spec.tuning.mode", 'quote it, as in "Off"'),
         ({"model.revision": 1.5}, "spec.model.revision", "quote it"),
+        (
+            {"kvCache.local.sizePerReplica": 16},
+            "spec.kvCache.local.sizePerReplica",
+            "write it with its unit, as in 16Gi",
+        ),
         ({"decode.drain.timeout": "1d"}, "spec.decode.drain.timeout", "write a duration"),
         ({"kvCache.local.sizePerReplica": "1GB"}, "spec.kvCache.local.sizePerReplica", "a size"),
         ({"router.policy": "Best"}, "spec.router.policy", "choose one of Random"),

@@ -111,12 +111,22 @@ def test_a_broken_file_is_a_fault(run: Runner) -> None:
         (["validate", "-f", "/no/such/file"], "kvserving: /no/such/file: No such file"),
         (["render", "-f", "/no/such/file", "-o", "dir"], "--output-dir DIR go together"),
         (["nonsense"], "invalid choice"),
+        (["plan", "--tokens-per-seconds", "1"], "did you mean --tokens-per-second"),
+        (
+            ["plan", "--model=x"],
+            "kvserving plan: does not know '--model=x', did you mean --model-card",
+        ),
+        (
+            ["validate", "-f", "x", "y"],
+            "kvserving validate: does not know 'y'; `kvserving validate",
+        ),
     ],
 )
 def test_wrong_use_ends_with_2(run: Runner, arguments: list[str], said: str) -> None:
     done = run(*arguments)
     assert done.status == 2
     assert said in done.err
+    assert done.err.count("\n") == 1
     assert done.out == ""
 
 

@@ -111,7 +111,7 @@ def test_a_replay_has_the_promised_keys_and_what_the_engine_says(
         ),
     )
     out = tmp_path / "lines"
-    arguments = ("--metrics", engine.url, "--tokens-per-second", str(RATE), "-o", "json")
+    arguments = ("--metrics", engine.url, "--tokens-per-second", "4k", "-o", "json")
     status, text, notes = run(
         "--trace", trace, "--url", engine.url, "--requests-out", str(out), *arguments
     )
@@ -199,6 +199,15 @@ def test_nobody_there_is_one_line(run: Any, tmp_path: Path) -> None:
     assert status == 2
     assert err.startswith(f"kvserving: {url}: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("flag", ["--url", "--metrics"])
+def test_an_address_without_its_scheme_is_one_line(run: Any, tmp_path: Path, flag: str) -> None:
+    trace = write(tmp_path, {"offset": 0, "promptTokens": 10})
+    given = {"--url": "http://glm:80"} | {flag: "glm:8000"}
+    status, _, err = run("--trace", trace, *(part for pair in given.items() for part in pair))
+    said = f"kvserving: {flag} glm:8000: write it with its scheme: http://glm:8000\n"
+    assert (status, err) == (2, said)
 
 
 def test_a_token_that_is_not_set_is_one_line(run: Any, tmp_path: Path) -> None:
