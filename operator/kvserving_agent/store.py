@@ -7,7 +7,6 @@ while the tier is open. What is read here is checked: the engine's image is not 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ import aiohttp
 from kvserving_agent.facts import Fault, StoreState
 from kvserving_agent.local import Local, LocalError
 
-# Far above what a state has: 6 capabilities, about 60 counters.
+# Far above what a state has: 6 capabilities, about 60 counters, bytes and requests in them.
 _MOST = 256
+_LARGEST = 1e300
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -90,4 +90,5 @@ def _numbers(given: object) -> dict[str, float]:
 def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if math.isfinite(value) and value >= 0 else None
+    # Compared and not converted: JSON may hold integers that no float does. False for NaN.
+    return value if 0 <= value <= _LARGEST else None

@@ -89,9 +89,22 @@ class Agents:
             ) as response:
                 if response.status != 200:
                     return None
-                return _parsed(await response.content.read(_MOST_BYTES + 1))
+                return _parsed(await _body(response))
         except (aiohttp.ClientError, TimeoutError, OSError):
             return None
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """The whole body, or its beginning where that alone is too long.
+
+    One read gives what has arrived, and an answer of several packets arrives in pieces.
+    """
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > _MOST_BYTES:
+            break
+    return bytes(body)
 
 
 def _parsed(body: bytes) -> Facts | None:

@@ -80,11 +80,12 @@ def read_stores(promises: frozenset[str], answers: Mapping[str, Facts | None]) -
 
 
 def _is_passing(state: Mapping[str, Any]) -> bool:
-    if state.get("closed") in _PASSING:
+    # What is compared may be anything, also what no set can hold.
+    if state.get("closed") in tuple(_PASSING):
         return True
     age = state.get("ageSeconds")
     if state.get("startId") is None or not isinstance(age, int | float):
-        return state.get("lastError") in {None, "Timeout"}
+        return state.get("lastError") in (None, "Timeout")
     return age > FRESH
 
 
@@ -102,7 +103,8 @@ def _faults(
         reason, why = _CLOSED.get(closed, (Reason.TIER_CLOSED, "see docs/sharded-store.md"))
         yield StoreFault(reason=reason, message=f"pod {pod}: {why} ({word}): {after}")
         return
-    present = set(map(str, capabilities)) if isinstance(capabilities, list) else set()
+    listed = capabilities if isinstance(capabilities, list) else []
+    present = {word for word in listed if isinstance(word, str)}
     if missing := sorted(promises - present):
         what = f"pod {pod} lacks {', '.join(missing)}, which spec.engine.features promises"
         yield StoreFault(reason=Reason.FEATURE_MISSING, message=what)

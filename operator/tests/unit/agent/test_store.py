@@ -64,7 +64,7 @@ def test_what_is_no_state_is_no_answer(worse: dict[str, object]) -> None:
     assert raised.value.fault is Fault.MALFORMED
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -1, True, "3", None, [3]])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -1, 10**400, True, "3", None, [3]])
 def test_unreadable_parts_are_left_out(bad: object) -> None:
     state = store.parse(
         body(

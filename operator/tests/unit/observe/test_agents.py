@@ -23,14 +23,24 @@ class Server:
         self.answer: Any = GOOD
         self.status = 200
         self.delay = 0.0
+        self.pieces = 0
         self.tokens: list[str | None] = []
         self.port = 0
 
-    async def facts(self, request: web.Request) -> web.Response:
+    async def facts(self, request: web.Request) -> web.StreamResponse:
         self.tokens.append(request.headers.get("Authorization"))
         await asyncio.sleep(self.delay)
         text = self.answer if isinstance(self.answer, str) else json.dumps(self.answer)
-        return web.Response(text=text, status=self.status)
+        if not self.pieces:
+            return web.Response(text=text, status=self.status)
+        response = web.StreamResponse(headers={"Content-Length": str(len(text))})
+        await response.prepare(request)
+        size = len(text) // self.pieces + 1
+        for start in range(0, len(text), size):
+            await response.write(text[start : start + size].encode())
+            for _ in range(20):
+                await asyncio.sleep(0)  # the reader's turn: it may see the pieces one by one
+        return response
 
 
 @pytest.fixture
@@ -70,6 +80,11 @@ async def test_every_pod_with_an_address_is_asked_with_the_token(server: Server)
 async def test_what_is_no_answer_is_none(server: Server, answer: str):
     server.answer = answer
     assert await ask(server, pod("a")) == {"a": None}
+
+
+async def test_an_answer_in_several_pieces_is_read_whole(server: Server):
+    server.answer, server.pieces = GOOD | {"numbers": "x" * 20_000}, 5
+    assert await ask(server, pod("a")) == {"a": server.answer}
 
 
 async def test_a_refusal_and_a_redirect_are_none(server: Server):

@@ -77,6 +77,23 @@ def test_an_unknown_reason_is_told_as_it_is_and_a_hostile_one_is_not():
     assert "x y; z" not in bad.message
 
 
+@pytest.mark.parametrize("odd", [["Starting"], {"a": 1}, 7, True, [[[]]]])
+@pytest.mark.parametrize("field", ["closed", "lastError", "ageSeconds", "startId"])
+def test_what_is_no_word_where_a_word_belongs_breaks_no_pass(field: str, odd: object):
+    answer = facts()
+    answer["store"][field] = odd
+    assert read_stores(PROMISES, {"x-0": answer}).faults == ()
+    nameless = facts(None, Fault.REFUSED)
+    nameless["store"][field] = odd
+    read_stores(PROMISES, {"x-0": nameless})
+
+
+def test_capabilities_that_are_no_words_keep_no_promise():
+    answer = facts() | {"capabilities": [["ShardedStore"], {}, 1, "RankedRemote"]}
+    [fault] = read_stores(PROMISES, {"x-0": answer}).faults
+    assert "lacks ShardedStore," in fault.message
+
+
 def test_a_broken_promise_names_what_is_missing():
     lacking = facts(replace(STATE, capabilities=("RankedRemote",)))
     [fault] = read_stores(PROMISES, {"x-0": lacking, "x-1": facts()}).faults
