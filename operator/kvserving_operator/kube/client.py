@@ -26,10 +26,13 @@ class WriteLog(Protocol):
     """Learns of the writes of children and pods: for whoever keeps copies of them."""
 
     def applying(self, manifest: Manifest) -> None:
-        """The object is about to be stored; without `applied` it may have been, or not."""
+        """The object is about to be stored; `applied` or `failed` follows."""
 
     def applied(self, stored: Manifest) -> None:
         """The object is stored like this."""
+
+    def failed(self, manifest: Manifest) -> None:
+        """The object is not stored, or it is not known whether it is."""
 
     def deleting(self, resource: Resource, namespace: str, uid: str) -> None:
         """The object with this uid is about to be deleted."""
@@ -45,6 +48,9 @@ class NoLog:
         """Forget it."""
 
     def applied(self, stored: Manifest) -> None:
+        """Forget it."""
+
+    def failed(self, manifest: Manifest) -> None:
         """Forget it."""
 
     def deleting(self, resource: Resource, namespace: str, uid: str) -> None:
@@ -162,7 +168,11 @@ class ApiClient(Transport):
         if dry_run:
             return await self._apply(manifest, subresource="", force=force, dry_run=True)
         self._writes.applying(manifest)
-        stored = await self._apply(manifest, subresource="", force=force)
+        try:
+            stored = await self._apply(manifest, subresource="", force=force)
+        except BaseException:
+            self._writes.failed(manifest)
+            raise
         self._writes.applied(stored)
         return stored
 

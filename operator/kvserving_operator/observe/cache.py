@@ -20,8 +20,9 @@ from kvserving_operator.observe.labels import labels_of
 from kvserving_operator.plan.model import Manifest
 
 _UNKNOWN: Final = 1 << 63
-"""A version that no watch reaches: a write whose answer has not come."""
-
+"""A version that no watch reaches: a write that is under way."""
+_LOST: Final = _UNKNOWN + 1
+"""Another one: a write that failed, or whose answer is lost."""
 
 _ALL: Final = ""
 """Stands for the whole collection where names of objects stand; no object has it."""
@@ -119,10 +120,12 @@ class Shelf:
 
     def listed(self, key: Key, items: Iterable[Manifest]) -> None:
         """A LIST has shown this of a KVServing: nothing older may be answered after it."""
+        # After every LIST of a watch that is under way: that one may show less than this.
+        self._writes += 1
         shown = _Write(max(map(version_of, items), default=0), self._writes)
         writes = self._written.setdefault(key, {})
         for name, write in writes.items():
-            if write.version == _UNKNOWN:
+            if write.version >= _UNKNOWN:
                 writes[name] = shown
         writes[_ALL] = shown
 
@@ -135,6 +138,10 @@ class Shelf:
     def applied(self, key: Key, stored: Manifest) -> None:
         """It is written."""
         self._note(key, stored["metadata"]["name"], version_of(stored))
+
+    def failed(self, key: Key, name: str) -> None:
+        """It is not written, as far as is known: what a LIST shows from now on is the truth."""
+        self._note(key, name, _LOST)
 
     def deleting(self, uid: str) -> None:
         """An object is about to be deleted."""
@@ -206,6 +213,12 @@ class ChildCache:
         shelf, owner = self._place(stored)
         if shelf is not None and owner is not None:
             shelf.applied(owner, stored)
+
+    def failed(self, manifest: Manifest) -> None:
+        """See `WriteLog`."""
+        shelf, owner = self._place(manifest)
+        if shelf is not None and owner is not None:
+            shelf.failed(owner, manifest["metadata"]["name"])
 
     def deleting(self, resource: Resource, namespace: str, uid: str) -> None:
         """See `WriteLog`."""

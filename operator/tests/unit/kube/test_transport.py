@@ -361,6 +361,9 @@ class Log:
     def applied(self, stored: dict[str, Any]) -> None:
         self._note(f"applied {stored['kind']}")
 
+    def failed(self, manifest: dict[str, Any]) -> None:
+        self._note(f"failed {manifest['metadata']['name']}")
+
     def deleting(self, resource: paths.Resource, namespace: str, uid: str) -> None:
         self._note(f"deleting {resource} {namespace} {uid}")
 
@@ -399,6 +402,7 @@ async def test_what_became_of_a_write_without_an_answer_is_left_open(server: Ser
             await client.delete(paths.PODS, "n", "p", uid="u")
     assert log.lines == [
         "applying a b after nothing",
+        "failed a b after PATCH",
         "deleting pods n u after PATCH",
         "deleted pods n u after DELETE PATCH",
     ]

@@ -167,6 +167,38 @@ def test_a_list_that_began_before_a_write_ended_proves_nothing_about_it() -> Non
     assert names(shelf) == ["a"]
 
 
+def test_a_list_that_shows_less_than_a_pass_has_seen_proves_nothing() -> None:
+    shelf = watched(service("a", 9))
+    shelf.applying(KEY, "a")  # the answer is lost
+    mark = shelf.mark
+    shelf.listed(KEY, [service("a", 15)])
+    shelf.replace([service("a", 9)], "14", mark)
+    assert shelf.owned(KEY) is None
+    shelf.take("MODIFIED", service("a", 15))
+    assert names(shelf) == ["a"]
+
+
+def test_a_list_that_began_after_a_write_failed_ends_the_wait_for_it() -> None:
+    shelf = watched(service("a", 9))
+    shelf.applying(KEY, "a")
+    mark = shelf.mark
+    shelf.failed(KEY, "a")
+    assert shelf.owned(KEY) is None, "it may be stored all the same"
+    shelf.replace([service("a", 9)], "14", mark)
+    assert shelf.owned(KEY) is None
+    shelf.replace([service("a", 9)], "14", shelf.mark)
+    assert names(shelf) == ["a"]
+
+
+def test_nothing_is_remembered_of_writes_that_failed_for_those_who_are_gone() -> None:
+    shelf = watched()
+    for number in range(100):
+        shelf.applying(Key(f"gone-{number}", "x"), "a")
+        shelf.failed(Key(f"gone-{number}", "x"), "a")
+    shelf.replace([], "20", shelf.mark)
+    assert not shelf._written
+
+
 def test_a_list_ends_the_wait_for_versions_that_a_restored_etcd_will_not_reach() -> None:
     shelf = watched()
     shelf.applying(KEY, "a")
@@ -230,7 +262,7 @@ class Told(RuleBasedStateMachine):
         self.told = 0
         self.ours: dict[tuple[str, str], int | None] = {}
         self.shelf = Shelf(paths.SERVICES, None)
-        self.stale: set[Key] = set()
+        self.listing: tuple[list[Object], str, int, int] | None = None
 
     def write(self, name: str, owner: str) -> Object:
         self.version += 1
@@ -261,8 +293,8 @@ class Told(RuleBasedStateMachine):
         if name in self.stored:
             self.remove(name)
 
-    @rule(name=NAMES, owner=OWNERS, answered=st.booleans(), done=st.booleans())
-    def we_write(self, name: str, owner: str, *, answered: bool, done: bool) -> None:
+    @rule(name=NAMES, owner=OWNERS, answered=st.booleans(), done=st.booleans(), told=st.booleans())
+    def we_write(self, name: str, owner: str, *, answered: bool, done: bool, told: bool) -> None:
         key = Key("n", owner)
         self.shelf.applying(key, name)
         if answered or done:
@@ -270,6 +302,9 @@ class Told(RuleBasedStateMachine):
             self.ours[owner, name] = self.version
             if answered:
                 self.shelf.applied(key, stored)
+                return
+        if told:
+            self.shelf.failed(key, name)
 
     @rule(name=NAMES)
     def we_delete(self, name: str) -> None:
@@ -298,9 +333,18 @@ class Told(RuleBasedStateMachine):
         self.shelf.lost()
 
     @rule()
+    def a_list_begins(self) -> None:
+        held = list(self.stored.values())
+        self.listing = (held, str(self.version), self.shelf.mark, len(self.history))
+
+    @rule()
     def it_is_listed_again(self) -> None:
-        self.shelf.replace(list(self.stored.values()), str(self.version), self.shelf.mark)
-        self.told = len(self.history)
+        if self.listing is None:
+            self.a_list_begins()
+        assert self.listing is not None
+        *shown, self.told = self.listing
+        self.shelf.replace(*shown)
+        self.listing = None
 
     @rule(owner=OWNERS)
     def a_pass_reads(self, owner: str) -> None:
