@@ -94,7 +94,7 @@ class _Watch:
             begun = loop.time()
             try:
                 await self._follow(await self._list())
-            except (errors.RequestError, ValueError) as error:
+            except Exception as error:  # noqa: BLE001 one odd object must not end all watches
                 self._tell(error)
             finally:
                 self._shelf.lost()
@@ -141,4 +141,11 @@ class _Watch:
         # 410 is the ordinary way to say that too much has happened since; the LIST comes anyway.
         expired = isinstance(error, errors.ApiError) and error.status == 410
         level = logging.INFO if expired else logging.WARNING
-        logger.log(level, "watch of %s: %s; listing again", self.what, error)
+        expected = isinstance(error, errors.RequestError | ValueError)
+        logger.log(
+            level,
+            "watch of %s: %s; listing again",
+            self.what,
+            error if expected else repr(error),
+            exc_info=None if expected else error,
+        )

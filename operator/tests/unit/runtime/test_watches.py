@@ -161,7 +161,19 @@ async def test_events_are_held_and_wake_their_owner() -> None:
         assert made.held() == ["b"]
 
 
-@pytest.mark.parametrize("end", [END, 410, 500, b"no json\n", b'{"type": "ADDED"}\n'])
+ODD = (
+    b"no json\n",
+    b'{"type": "ADDED"}\n',
+    b'{"type": "ADDED", "object": {}}\n',
+    b'{"type": "ADDED", "object": {"metadata": {"resourceVersion": "40"}}}\n',
+    b'{"type": "ADDED", "object": {"metadata": {"resourceVersion": null}}}\n',
+    b'{"type": "ADDED", "object": {"metadata": []}}\n',
+    b'{"type": "ERROR", "object": {"code": "odd"}}\n',
+)
+"""Lines that are no events: of a proxy, say."""
+
+
+@pytest.mark.parametrize("end", [END, 410, 500, *ODD])
 async def test_after_any_end_it_lists_again_and_wakes_whom_it_concerns(end: Any) -> None:
     server = Server()
     server.items = [service("a", 9), service("c", 9, owner="y")]
