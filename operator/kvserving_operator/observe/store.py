@@ -5,7 +5,7 @@ the tier, not about the role. Messages hold no counts and no times.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -61,10 +61,16 @@ class StoreHealth:
     """Some engine is about to say how it is: it is worth asking again soon."""
 
 
-def read_stores(promises: frozenset[str], answers: Mapping[str, Facts | None]) -> StoreHealth:
+def read_stores(
+    promises: frozenset[str],
+    answers: Mapping[str, Facts | None],
+    *,
+    outdated: Collection[str] = (),
+) -> StoreHealth:
     """The health of the stores, from the facts of each ready pod.
 
-    None: its agent is silent, of which nothing follows; the next pass asks again.
+    None: its agent is silent, of which nothing follows; the next pass asks again. Pods that are
+    ``outdated`` run an earlier image, which promised what it did: they break no promise of now.
     """
     faults: list[StoreFault] = []
     waiting = False
@@ -75,7 +81,8 @@ def read_stores(promises: frozenset[str], answers: Mapping[str, Facts | None]) -
         if _is_passing(state):
             waiting = True
         else:
-            faults.extend(_faults(pod, promises, facts.get("capabilities"), state))
+            due = frozenset[str]() if pod in outdated else promises
+            faults.extend(_faults(pod, due, facts.get("capabilities"), state))
     return StoreHealth(faults=tuple(faults), waiting=waiting)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from kvserving_operator.api.conditions import Reason
 from kvserving_operator.kube import paths
@@ -13,7 +16,7 @@ from kvserving_operator.observe.store import StoreHealth
 from kvserving_operator.plan.model import Plan
 from kvserving_operator.reconcile.stores import store_health
 from kvserving_operator.render import render
-from tests.unit.observe.pods import pod
+from tests.unit.observe.pods import pod, statefulset
 from tests.unit.observe.test_agents import Server, server
 from tests.unit.stack import AUTH, SPLIT, TIER, one, owner, planned
 
@@ -70,6 +73,50 @@ async def test_every_promise_is_asked_for(server: Server):
     [fault] = (await health(server, planned(STORE), at(pod("x-prefill-0", role="prefill")))).faults
     assert fault.reason is Reason.FEATURE_MISSING
     assert "LoadOrRecompute" in fault.message
+
+
+def workload(**more: Any) -> dict[str, Any]:
+    made = statefulset(**more)
+    made["metadata"] |= {
+        "name": "x-prefill",
+        "namespace": "default",
+        "ownerReferences": [{"uid": "uid-1", "controller": True}],
+    }
+    return made
+
+
+async def with_workload(server: Server, made: dict[str, Any], *pods: dict[str, Any]) -> StoreHealth:
+    plan = planned(STORE)
+    seen = observed(plan, *pods)
+    seen = replace(seen, children={**seen.children, paths.STATEFULSETS: (made,)})
+    async with Agents(port=server.port) as agents:
+        return await store_health(agents, plan, seen)
+
+
+@pytest.mark.parametrize("made", [workload(), workload(generation=2)])
+async def test_an_engine_that_is_yet_to_be_replaced_promised_nothing_of_now(
+    server: Server, made: dict[str, Any]
+):
+    old = at(pod("x-prefill-0", role="prefill", revision="old"))
+    server.answer = says(None, *FEATURES[:-1])
+    assert await with_workload(server, made, old) == StoreHealth()
+    server.answer = says("KVRoundTripMismatch", *FEATURES)
+    [fault] = (await with_workload(server, made, old)).faults
+    assert fault.reason is Reason.KV_ROUND_TRIP_MISMATCH
+
+
+async def test_one_that_has_been_replaced_did(server: Server):
+    server.answer = says(None, *FEATURES[:-1])
+    new = at(pod("x-prefill-0", role="prefill"))
+    [fault] = (await with_workload(server, workload(), new)).faults
+    assert fault.reason is Reason.FEATURE_MISSING
+
+
+async def test_the_token_is_for_the_pods_of_the_workload_alone(server: Server):
+    server.answer = says("KVRoundTripMismatch")
+    stranger = at(pod("x-prefill-0", role="prefill", owner="somebody"))
+    assert await with_workload(server, workload(), stranger) == StoreHealth()
+    assert server.tokens == []
 
 
 async def test_stock_engines_are_not_asked(server: Server):
