@@ -27,7 +27,8 @@ SILENT: Final = 60.0
 """Seconds for which an agent that did not answer is left alone."""
 _MOST_BYTES: Final = 64 * 1024
 _MOST_PODS: Final = 10_000
-_CONNECTIONS: Final = 32
+_CONNECTIONS: Final = 256
+"""At once. The wait for one counts as silence, so those that hang must not hold them all."""
 
 
 @dataclass(frozen=True, slots=True)

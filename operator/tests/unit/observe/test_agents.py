@@ -24,12 +24,18 @@ class Server:
         self.status = 200
         self.delay = 0.0
         self.pieces = 0
+        self.together = 0
+        """Answer nobody until so many have asked."""
+        self.all_asked = asyncio.Event()
         self.tokens: list[str | None] = []
         self.port = 0
 
     async def facts(self, request: web.Request) -> web.StreamResponse:
         self.tokens.append(request.headers.get("Authorization"))
         await asyncio.sleep(self.delay)
+        if len(self.tokens) >= self.together:
+            self.all_asked.set()
+        await self.all_asked.wait()
         text = self.answer if isinstance(self.answer, str) else json.dumps(self.answer)
         if not self.pieces:
             return web.Response(text=text, status=self.status)
@@ -111,6 +117,12 @@ async def test_silence_costs_one_time_out_and_is_remembered(
         assert len(server.tokens) == 2, "asked again although it was silent a moment ago"
         server.delay, now[0] = 0.0, agents.SILENT + 1
         assert await asking.facts([pod("a")], "t") == {"a": GOOD}
+
+
+async def test_many_that_hang_take_nobody_s_turn(server: Server):
+    server.together = 100
+    found = await ask(server, *(pod(f"p-{number}") for number in range(100)))
+    assert [name for name, facts in found.items() if facts is None] == []
 
 
 async def test_a_successor_of_the_same_name_is_another_pod(server: Server):
