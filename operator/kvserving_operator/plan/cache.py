@@ -1,9 +1,10 @@
 """Sizes and epoch of the KV cache outside the accelerators. Pure."""
 
+import json
 from typing import Final
 
 from kvserving_operator.api import quantity
-from kvserving_operator.api.v1alpha1 import EngineFeature
+from kvserving_operator.api.v1alpha1 import EngineFeature, ModelSpec
 from kvserving_operator.engines.base import (
     CacheSettings,
     Engine,
@@ -62,7 +63,8 @@ def tier_epoch(proposal: Proposal, topology: Topology, engine: Engine) -> str:
     """Hash of everything that makes old KV wrong, as 16 hexadecimal digits.
 
     The KV layout of the image is known only by its version; where the version is left to the
-    operator the image itself stands for it, because a cold tier is better than wrong KV.
+    operator the image itself stands for it, because a cold tier is better than wrong KV. It also
+    stands for weights that lie in it, as a volume's source does for those on the volume.
     """
     spec = proposal.spec
     image = proposal.cache_role_spec.image or spec.engine.image
@@ -70,7 +72,7 @@ def tier_epoch(proposal: Proposal, topology: Topology, engine: Engine) -> str:
         spec.model.name,
         spec.model.revision,
         spec.model.digest,
-        spec.model.volume.path if spec.model.volume else "",
+        _place_of_weights(spec.model, image if spec.engine.version else ""),
         str(spec.kv_cache.dtype),
         str(spec.kv_cache.chunk_tokens),
         str(topology.kv_ranks),
@@ -79,3 +81,13 @@ def tier_epoch(proposal: Proposal, topology: Topology, engine: Engine) -> str:
         *engine.kv_arguments(spec.engine.extra_args),
         length=16,
     )
+
+
+def _place_of_weights(model: ModelSpec, image: str) -> str:
+    """Where the weights are, when name and revision do not say which they are.
+
+    ``image`` is empty where it is part of the epoch anyway.
+    """
+    if model.volume is not None:
+        return json.dumps([model.volume.path, model.volume.source], sort_keys=True)
+    return image if model.name.startswith("/") else ""

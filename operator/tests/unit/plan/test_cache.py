@@ -159,6 +159,23 @@ def test_a_stated_version_lets_images_change_within_an_epoch():
     assert epoch(stated) == epoch({**stated, "engine.image": "engine:2"})
 
 
+VOLUME = {"path": "/m", "persistentVolumeClaim": {"claimName": "v1"}}
+
+
+def test_other_weights_under_the_same_path_start_a_new_epoch():
+    before = {**BASE, "model.volume": VOLUME}
+    other = {"path": "/m", "persistentVolumeClaim": {"claimName": "v2"}}
+    assert epoch({**before, "model.volume": other}) != epoch(before)
+    assert epoch({**before, "model.volume": {**VOLUME, "readOnly": False}}) == epoch(before)
+
+
+def test_weights_in_the_image_change_with_it_whatever_its_version():
+    baked = {**BASE, "model.name": "/models/x", "engine.version": "0.33.0"}
+    assert epoch(baked) != epoch({**baked, "engine.image": "engine:2"})
+    mounted = {**baked, "model.volume": VOLUME}
+    assert epoch(mounted) == epoch({**mounted, "engine.image": "engine:2"})
+
+
 def test_an_epoch_names_a_database():
     tier = planned(BASE).tier
     assert tier is not None
