@@ -190,6 +190,28 @@ def stock_cache_is_right(proposal: Proposal) -> Iterator[Fault]:
         )
 
 
+def stock_cache_has_all_ranks(proposal: Proposal) -> Iterator[Fault]:
+    """Facts: stock LMCache 0.5.6 knows no decode context, and with MLA it stores rank 0 alone.
+
+    Its adapter counts slots as if a block held all of its tokens, and no key says that they are
+    every second one. The first rank's layers are not those of another pipeline stage, whose ranks
+    wait for them from one another and go on with nothing.
+    """
+    if not proposal.wants_cache or proposal.has(EngineFeature.RANKED_REMOTE):
+        return
+    field = f"spec.{proposal.cache_role}.parallelism"
+    parallelism = proposal.cache_role_spec.parallelism
+    remedy = (
+        "set it to 1, or remove kvCache.local.sizePerReplica and set kvCache.remote.type to None"
+    )
+    if parallelism.decode_context > 1:
+        what = "the stock cache client takes one rank's part of the KV for all of it"
+        yield invalid(f"{field}.decodeContext", what, remedy)
+    if parallelism.pipeline > 1 and proposal.attention in (Attention.MLA, Attention.AUTO):
+        what = "the stock cache client keeps the layers of the first stage alone for MLA models"
+        yield invalid(f"{field}.pipeline", what, remedy)
+
+
 def chunks_are_whole_blocks(proposal: Proposal) -> Iterator[Fault]:
     """The engine loads whole blocks only: a chunk that ends inside one is partly in vain."""
     block = _value_of("--block-size", proposal.spec.engine.extra_args)
@@ -244,6 +266,7 @@ RULES: Final[tuple[Rule, ...]] = (
     lora_has_no_cache,
     hybrid_has_no_cache,
     stock_cache_is_right,
+    stock_cache_has_all_ranks,
     chunks_are_whole_blocks,
     lease_can_be_renewed,
 )

@@ -208,6 +208,17 @@ PODS: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.transfer.nixl.extraConfig.backends",
         "set",
     ),
+    "a stock tier over pipeline stages": (
+        MANAGED | {"model.attention": "MLA", "decode.parallelism": {"pipeline": 2}},
+        "spec.decode.parallelism.pipeline",
+        "set it to 1",
+    ),
+    "a stock tier over decode context ranks": (
+        MANAGED
+        | {"model.attention": "MLA", "decode.parallelism": {"tensor": 2, "decodeContext": 2}},
+        "spec.decode.parallelism.decodeContext",
+        "set it to 1",
+    ),
     "ranks that do not divide": (
         {"decode.parallelism": {"tensor": 4, "decodeContext": 3}},
         "spec.decode.parallelism.decodeContext",

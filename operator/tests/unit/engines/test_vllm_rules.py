@@ -89,6 +89,26 @@ REFUSED = [
     ({**LOCAL, "model.attention": "MHA"}, "spec.kvCache", "RankedRemote"),
     (LOCAL, "spec.model.attention", "MLA"),
     (
+        {**TIER, "decode.parallelism": {"tensor": 2, "decodeContext": 2}},
+        "spec.decode.parallelism.decodeContext",
+        "set it to 1",
+    ),
+    (
+        {**SPLIT, **MLA, **LOCAL, "prefill.parallelism": {"tensor": 2, "decodeContext": 2}},
+        "spec.prefill.parallelism.decodeContext",
+        "set it to 1",
+    ),
+    (
+        {**TIER, **CPU, "decode.parallelism": {"pipeline": 2}},
+        "spec.decode.parallelism.pipeline",
+        "set it to 1",
+    ),
+    (
+        {**LOCAL, **CPU, "decode.parallelism": {"pipeline": 2}},
+        "spec.decode.parallelism.pipeline",
+        "set it to 1",
+    ),
+    (
         {**TIER, "kvCache.chunkTokens": 64, "engine.extraArgs": ["--block-size", "48"]},
         "spec.kvCache.chunkTokens",
         "multiple",
@@ -130,6 +150,8 @@ ACCEPTED = [
     TIER,
     {**SPLIT, **TIER},
     {**TIER, **GQA, **CPU},
+    {**TIER, **GQA, **CPU, "decode.parallelism": {"pipeline": 2}},
+    {**SPLIT, **TIER, "decode.parallelism": {"tensor": 2, "decodeContext": 2, "pipeline": 2}},
     {**CPU_SPLIT, **TIER, "prefill.parallelism": {"prefillContext": 4}},
     {**CPU, **LOCAL},
     {"kvCache.local": {"sizePerReplica": "0"}},

@@ -113,7 +113,12 @@ EDITS: dict[str, Edit] = {
     "prefill.parallelism.tensor": Edit({"prefill.parallelism.tensor": 2}, SPREAD),
     # These two not beside the store: with a stock image in its place.
     "prefill.parallelism.pipeline": Edit(
-        {"prefill.parallelism.pipeline": 2, "engine.features": []}, STOCK
+        {
+            "model.attention": "GQA",
+            "prefill.parallelism": {"prefillContext": 1, "pipeline": 2},
+            "engine.features": [],
+        },
+        STOCK,
     ),
     "prefill.parallelism.data": Edit(
         {
