@@ -31,9 +31,12 @@ def kubectl(control_plane: ControlPlane, server: Server, namespace: str) -> Kube
 STATUS: Object = {
     "observedGeneration": 1,
     "phase": "Ready",
-    "tier": {"instances": 1, "ready": 1, "epoch": "5f0c"},
-    "prefill": {"replicas": 2, "ready": 1, "selector": "kvserving.io/role=prefill"},
-    "decode": {"replicas": 1, "ready": 1},
+    "tier": {"instances": 1, "ready": 1, "summary": "1/1", "epoch": "5f0c"},
+    "prefill": {
+        **{"replicas": 2, "ready": 1, "summary": "1/2"},
+        "selector": "kvserving.io/role=prefill",
+    },
+    "decode": {"replicas": 1, "ready": 1, "summary": "1/1"},
     "tuning": {"loading": "Async"},
     "gpus": {"requested": 40},
     "conditions": [
@@ -102,7 +105,7 @@ def test_columns(server: Server, namespace: str, kubectl: Kubectl) -> None:
     assert head.split() == [
         *("NAME", "PHASE", "PREFILL", "DECODE", "TIER", "LOADING", "GPUS", "REASON", "AGE")
     ]
-    assert row.split()[:-1] == ["x", "Ready", "1", "1", "1", "Async", "40", "AllReady"]
+    assert row.split()[:-1] == ["x", "Ready", "1/2", "1/1", "1/1", "Async", "40", "AllReady"]
 
 
 def test_status_and_spec_are_apart(server: Server, namespace: str) -> None:
