@@ -2,7 +2,8 @@
 
 The fields were read from the configurations that the repository ai-dynamo/aiconfigurator keeps
 (revision 095f58a; Llama 3.3 from f577ab8), under the names below; GLM-5.3 from a transcription of a
-released config.json of that model, which agrees with GLM-5.2's. Models with windowed or linear
+released config.json of that model, which agrees with GLM-5.2's; DeepSeek-V2-Lite from the model's
+configuration in AMD-AGI/Primus (revision 3aa8772). Models with windowed or linear
 layers have no card: their bytes depend on the prompt, and a remote tier refuses them.
 """
 
@@ -47,6 +48,7 @@ CARDS: Final[Mapping[str, Shape]] = MappingProxyType(
         "Qwen/Qwen3-VL-8B-Instruct": _grouped(36, 8, 128),
         "XiaomiMiMo/MiMo-7B-Base": _grouped(36, 8, 128, drafts=1),
         "deepseek-ai/DeepSeek-R1": _latent(61, drafts=1),
+        "deepseek-ai/DeepSeek-V2-Lite": _latent(27),
         "deepseek-ai/DeepSeek-V3": _latent(61, drafts=1),
         "deepseek-ai/DeepSeek-V3.2": _latent(61, drafts=1, indexers=61),
         "meta-llama/Llama-3.1-405B": _grouped(126, 8, 128),
@@ -67,11 +69,12 @@ CARDS: Final[Mapping[str, Shape]] = MappingProxyType(
 
 ALIASES: Final[Mapping[str, tuple[str, KvDtype]]] = MappingProxyType(
     {
+        "deepseek-ai/DeepSeek-V2-Lite-Chat": ("deepseek-ai/DeepSeek-V2-Lite", KvDtype.BF16),
         "zai-org/GLM-5.3-FP8": ("zai-org/GLM-5.3", KvDtype.FP8),
         "zai-org/GLM-5.2-FP8": ("zai-org/GLM-5.2", KvDtype.FP8),
     }
 )
-"""Checkpoints that are usually served with another type of KV than their configuration says."""
+"""Checkpoints of the same shape, with the type of KV that they are usually served with."""
 
 _MOST: Final = 3
 """Names that are offered to somebody who mistyped one."""

@@ -52,6 +52,7 @@ def test_a_card_is_what_its_config_says(name: str):
         ("Qwen/Qwen3-32B", 262_144),
         ("meta-llama/Llama-3.1-70B", 327_680),
         ("deepseek-ai/DeepSeek-V3", 70_272),
+        ("deepseek-ai/DeepSeek-V2-Lite-Chat", 31_104),
         ("zai-org/GLM-5.3-FP8", 47_700),
     ],
 )
