@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kvserving_operator.cli.errors import UsageError
+from kvserving_operator.cli.output import note
 from kvserving_operator.cli.plan_stack import Sized, readable
 from kvserving_operator.cost import Model
 from kvserving_operator.sizing import units
@@ -193,7 +194,10 @@ def _size(options: argparse.Namespace, sized: Sized) -> float | None:
         raise UsageError(f"--draft-layers: must be from 0 to {_MOST_DRAFTS}")
     named = options.kv_dtype or sized.kv_dtype
     dtype = KvDtype(named) if named else None
-    return float(bytes_per_token(shape, dtype, draft_layers=drafts))
+    ranks = sized.kv_ranks
+    if 0 < shape.kv_heads < ranks:
+        note(f"{shape.kv_heads} KV heads on {ranks} tensor ranks: ranks hold, and store, copies")
+    return float(bytes_per_token(shape, dtype, draft_layers=drafts, ranks=ranks))
 
 
 def _shape(name: str) -> Shape:

@@ -32,6 +32,8 @@ class Sized:
     kv_dtype: str = ""
     """kvCache.dtype; empty: not said, or Auto."""
     chunk_tokens: int | None = None
+    kv_ranks: int = 1
+    """W of the engines that compute prompts."""
     speculates: bool = False
     """Whether its engines are told to speculate, so that layers for drafts have KV."""
     faults: tuple[str, ...] = ()
@@ -96,6 +98,7 @@ def sized_of(found: Planned) -> Sized:
         model_name=spec.model.name,
         kv_dtype="" if dtype == "Auto" else dtype,
         chunk_tokens=spec.kv_cache.chunk_tokens,
+        kv_ranks=found.plan.roles[0].topology.kv_ranks,
         speculates=any(a.startswith(_SPECULATIVE) for a in spec.engine.extra_args),
         notes=tuple(later),
     )

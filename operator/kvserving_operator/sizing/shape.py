@@ -57,12 +57,18 @@ class Shape:
     """Of the KV cache unless something else is asked for."""
 
 
-def bytes_per_token(shape: Shape, dtype: KvDtype | None = None, *, draft_layers: int = 0) -> int:
-    """Bytes of KV of one token over all ranks; layers for drafts come on top of the model's."""
+def bytes_per_token(
+    shape: Shape, dtype: KvDtype | None = None, *, draft_layers: int = 0, ranks: int = 1
+) -> int:
+    """Bytes of KV of one token over all ranks; layers for drafts come on top of the model's.
+
+    A tensor rank has one KV head at least, so with more ``ranks`` than heads they hold copies, and
+    each stores its own. Latent attention is the same on every rank and counts once.
+    """
     element = (dtype or shape.dtype).size
     layers = shape.layers + draft_layers
     if not shape.latent_width:
-        return 2 * layers * shape.kv_heads * shape.head_width * element
+        return 2 * layers * max(shape.kv_heads, ranks) * shape.head_width * element
     indexers = shape.indexer_layers + (draft_layers if shape.indexer_width else 0)
     indexer = indexers * (shape.indexer_width + INDEXER_SCALE_BYTES) if shape.indexer_width else 0
     return layers * (shape.latent_width + shape.rotary_width) * element + indexer

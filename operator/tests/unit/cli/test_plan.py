@@ -136,6 +136,14 @@ def test_answers_and_misses_are_written_and_hits_are_not(run: Runner):
     assert more == pytest.approx(rate * (16_390 / 4 + 500))
 
 
+@pytest.mark.parametrize(("ranks", "times"), [(2, 1), (4, 1), (8, 2)])
+def test_more_ranks_than_kv_heads_store_copies(run: Runner, ranks: int, times: int):
+    changes = {"model.name": "Qwen/Qwen3-235B-A22B", "decode.parallelism": {"tensor": ranks}}
+    done = run("plan", "-f", run.file(changes), "-o", "json")
+    assert data(done)["inputs"]["bytesPerToken"] == times * 2 * 94 * 4 * 128 * 2
+    assert ("4 KV heads on 8 tensor ranks" in done.err) is (times == 2)
+
+
 def test_hot_pages_for_prefixes(run: Runner):
     hot = ("--unique-prefixes", "20", "--prefix-tokens", "8k", "--bytes-per-token", "131072")
     found = data(run("plan", *hot, "-o", "json"))
