@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from kvserving_operator.cost import Pays, PaysIn, Verdict
+from kvserving_operator.cost import Pays, PaysIn, Verdict, load_seconds, recompute_seconds
 from kvserving_operator.sizing.advice import MOST_BUSY
 from kvserving_operator.sizing.answer import NEVER, Answer
 from kvserving_operator.sizing.question import Question, Stack
@@ -74,11 +74,16 @@ def _operation(made: Answer) -> Iterator[str]:
     found, question = made.verdict, made.question
     if found is None or question.traffic is None or question.model is None:
         return
-    hit = as_tokens(question.traffic.hit_tokens)
-    computing = math.inf if found.load.busy >= 1 else found.recompute_seconds
-    yield _row("Recompute a hit", as_seconds(computing), f"{hit} tokens, at u")
-    note = "the wait for other loads included"
-    yield _row("Load a hit", as_seconds(found.load_seconds), note)
+    hit = f"{as_tokens(question.traffic.hit_tokens)} tokens"
+    computing, loading = found.recompute_seconds, found.load_seconds
+    where, waits = "at u", "the wait for other loads included"
+    if found.load.busy >= 1:  # at which nothing has a finite cost
+        tokens = question.traffic.hit_tokens
+        computing = recompute_seconds(question.model, tokens)
+        loading = load_seconds(question.model, tokens)
+        where, waits = "on an idle engine", "likewise; give replicas, or --utilization, for more"
+    yield _row("Recompute a hit", as_seconds(computing), f"{hit}, {where}")
+    yield _row("Load a hit", as_seconds(loading), waits)
     yield _row("Engine time saved by a hit", as_seconds_signed(found.gain.engine_seconds))
     yield _row("ρ   utilisation of the tier", f"{found.tier_utilization:.2f}", _rho(found))
     yield _row("Does the tier pay?", f"{_pays(found)}{_from(made, found)}")
