@@ -27,6 +27,7 @@ class Page:
     """The wanted series of one metrics page, its length, and the seconds it took to come."""
 
     series: dict[str, list[float | None]]
+    buckets: dict[str, dict[str, list[float | None]]]
     bytes: int
     seconds: float
 
@@ -40,11 +41,13 @@ class Engine:
         base_url: str,
         wanted: Iterable[str],
         *,
+        histograms: Iterable[str] = (),
         version_path: str = "/version",
     ) -> None:
         self._local = Local(session, base_url)
         self._version_path = version_path
         self._wanted = frozenset(wanted)
+        self._histograms = frozenset(histograms)
 
     async def health(self) -> None:
         """Return when /health answers 200."""
@@ -69,7 +72,7 @@ class Engine:
 
     async def metrics(self) -> Page:
         """The wanted series of /metrics, scanned as they arrive."""
-        scanner = Scanner(self._wanted)
+        scanner = Scanner(self._wanted, self._histograms)
         started = time.monotonic()
         length = 0
         async with self._local.get("/metrics") as response:
@@ -82,4 +85,4 @@ class Engine:
                 raise LocalError(Fault.MALFORMED, str(error)) from None
         if not scanner.values:
             raise LocalError(Fault.MALFORMED, "/metrics shows none of the expected series")
-        return Page(scanner.values, length, time.monotonic() - started)
+        return Page(scanner.values, scanner.buckets, length, time.monotonic() - started)

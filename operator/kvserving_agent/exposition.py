@@ -8,10 +8,17 @@ makes it raise, except a line that is longer than any real one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 # Far above a real line (a histogram bucket with its labels has about 150 bytes).
 MAX_LINE_BYTES = 64 * 1024
+# Different bounds of one histogram that are kept; a real one has 23. What is beyond is dropped, but
+# for one, so that a reader sees that there were too many.
+MAX_BOUNDS = 65
+
+# A quote within a label's text is escaped, so this is found in a label's name and value alone.
+_BOUND = re.compile(rb'[{,]\s*le="([^"\\]{1,32})"')
 
 
 class LineTooLongError(ValueError):
@@ -23,13 +30,17 @@ class Scanner:
 
     `values[name]` has one entry for each series of that name, whatever its labels, in the order
     of the page; an entry is None where the line had no readable number. A name that is not there
-    has no series: absent and unreadable are kept apart.
+    has no series: absent and unreadable are kept apart. `buckets[family]` has the series
+    `family_bucket` of each histogram asked for in the same way, by the text of their bounds; a
+    bucket without one is kept under an empty text.
     """
 
-    def __init__(self, wanted: Iterable[str]) -> None:
+    def __init__(self, wanted: Iterable[str], histograms: Iterable[str] = ()) -> None:
         self._wanted = {name.encode(): name for name in wanted}
+        self._histograms = {f"{name}_bucket".encode(): name for name in histograms}
         self._rest = b""
         self.values: dict[str, list[float | None]] = {}
+        self.buckets: dict[str, dict[str, list[float | None]]] = {}
 
     def feed(self, piece: bytes) -> None:
         """Take the next bytes of the page."""
@@ -48,12 +59,24 @@ class Scanner:
     def _line(self, line: bytes) -> None:
         brace = line.find(b"{")
         end = brace if brace >= 0 else line.find(b" ")
-        name = self._wanted.get(line[:end].strip()) if end > 0 else None
-        if name is None:
+        series = line[:end].strip() if end > 0 else b""
+        name, family = self._wanted.get(series), self._histograms.get(series)
+        if name is None and family is None:
             return
         # The value follows the labels, and a label's text may hold braces and blanks.
         fields = line[line.rfind(b"}") + 1 if brace >= 0 else end :].split(None, 1)
-        self.values.setdefault(name, []).append(_number(fields[0]) if fields else None)
+        value = _number(fields[0]) if fields else None
+        if name is not None:
+            self.values.setdefault(name, []).append(value)
+        if family is not None:
+            self._bucket(family, line, value)
+
+    def _bucket(self, family: str, line: bytes, value: float | None) -> None:
+        found = _BOUND.search(line)
+        bound = found[1].decode("utf-8", "replace") if found else ""
+        buckets = self.buckets.setdefault(family, {})
+        if bound in buckets or len(buckets) < MAX_BOUNDS:
+            buckets.setdefault(bound, []).append(value)
 
 
 def _number(text: bytes) -> float | None:

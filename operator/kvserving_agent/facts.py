@@ -1,25 +1,33 @@
 """What is known of the engine, turned into the answer of `GET /v1/facts` (pure).
 
-The answer is one JSON object of 2 to 3 KB; the operator reads it, nobody else
-should need to:
+The answer is one JSON object of 2 to 3 KB, and of 4 to 6 KB with a store; the operator reads it,
+nobody else should need to:
 
 - `schema`: 1. A consumer refuses another number; keys are only added within one.
 - `role`, `podUid`: who is talking.
 - `engine`: `type`; `up` (true, false, or null when no answer is fresh); `ready` (what /readyz
   says); `version` and `model` (first served name) or null; `startId` (changes with each start of
   the engine process, see identity.py; null while it does not listen) and `startIdSource`;
-  `healthAgeSeconds`.
+  `healthAgeSeconds`; `hung` (healthy, but requests wait and nothing gets done, see progress.py;
+  null when it cannot be told) and `noProgressSeconds`, for how long at least that has been so (null
+  unless something waits).
 - `capabilities`: names of what the engine can do beyond a stock one, as the store in it says; a
   stock one has none.
-- `store`: null for an engine that is not told to carry one. Else `startId` (of the store: it names
-  what settings are sent to), `closed` (why nothing is loaded and nothing stored; null while open),
-  `settings` in force `since` (Unix seconds), `counters`, the `ageSeconds` of all that, and
-  `lastError` (a Fault) or null after a good answer. Without an answer all but lastError are null.
-- `scrape`: `ageSeconds` of the numbers, `errors` since the agent started, `lastError` (a Fault) or
-  null after a good one.
+- `store`, `hot`: the sharded store and GraniKV; null for an engine that is not told to carry one.
+  Else `startId` (of the store: it names what settings are sent to), `closed` (why nothing is loaded
+  and nothing stored; null while open), `settings` in force `since` (Unix seconds), `counters`
+  (busy_share of the store is u), `recent` loads and steps (states.py; null where there are none),
+  the `ageSeconds` of all that, whether it is `stale`, and `lastError` (a Fault) or null after a
+  good answer. Without an answer all but lastError are null.
+- `scrape`: `ageSeconds` of the numbers, whether they are `stale`, `errors` since the agent started,
+  `lastError` (a Fault) or null after a good one.
 - `numbers`: each is `{"value", "ageSeconds"}`. Missing is not zero: a number that the page lacks,
   or shows as NaN, infinite, negative or absurd in any of its series, is null with a null age. All
   belong to the life of the engine that `startId` names: none outlives a restart.
+
+- `latencies`: `firstToken`, `request` (whole) and `interToken`, each null or `{"count",
+  "sumSeconds", "buckets", "ageSeconds"}` since the engine started. Rows of `buckets` are [lower,
+  upper, count], upper null without one, and can be added over pods (latency.py).
 
 Ages count from when the question was sent (so they never understate) on the monotonic clock.
 """
@@ -28,10 +36,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
+from kvserving_agent import states
 from kvserving_agent.identity import StartId
+from kvserving_agent.latency import Histogram
+from kvserving_agent.progress import Stall
+from kvserving_agent.states import StoreState
 
 SCHEMA = 1
 
@@ -115,6 +127,18 @@ SGLANG_NUMBERS: Mapping[str, Number] = {
 NUMBERS: Mapping[str, Mapping[str, Number]] = {"VLLM": VLLM_NUMBERS, "SGLang": SGLANG_NUMBERS}
 """By the engine's type, as the settings name it."""
 
+# The same names behind either prefix: vllm/v1/metrics/loggers.py, SGLang's as above.
+_LATENCIES: Mapping[str, str] = {
+    "firstToken": "time_to_first_token_seconds",
+    "request": "e2e_request_latency_seconds",
+    "interToken": "inter_token_latency_seconds",
+}
+LATENCIES: Mapping[str, Mapping[str, str]] = {
+    "VLLM": {name: f"vllm:{family}" for name, family in _LATENCIES.items()},
+    "SGLang": {name: f"sglang:{family}" for name, family in _LATENCIES.items()},
+}
+"""Histogram families by the engine's type."""
+
 # Not a number of the facts: the start id where /proc tells nothing.
 START_TIME = "process_start_time_seconds"
 
@@ -125,19 +149,7 @@ class Sample:
 
     at: float
     values: Mapping[str, float | None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreState:
-    """What the store in the engine said of itself at a time (monotonic seconds)."""
-
-    at: float
-    start: str
-    capabilities: tuple[str, ...]
-    closed: str | None
-    settings: Mapping[str, object]
-    since: float | None
-    counters: Mapping[str, float]
+    latencies: Mapping[str, Histogram | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -160,6 +172,9 @@ class Snapshot:
     sample: Sample | None = None
     store: StoreState | None = None
     store_error: Fault | None = None
+    hot: StoreState | None = None
+    hot_error: Fault | None = None
+    stall: Stall | None = None
     scrape_errors: int = 0
     last_error: Fault | None = None
     stopping: bool = False
@@ -213,45 +228,66 @@ def render(
     stale_after: float,
     table: Mapping[str, Number],
     stores: bool = False,
+    hots: bool = False,
 ) -> dict[str, object]:
-    """The answer of `GET /v1/facts`; `stores`: the engine is told to carry a store."""
-    start, sample = known.start, known.sample
+    """The answer of `GET /v1/facts`; `stores`, `hots`: what the engine is told to carry."""
+    sample = known.sample
+    store = states.render(known.store, known.store_error, now, stale_after)
+    hot = states.render(known.hot, known.hot_error, now, stale_after)
     return {
         "schema": SCHEMA,
         "role": role,
         "podUid": pod_uid,
-        "engine": {
-            "type": engine_type,
-            "up": is_up(known, now, stale_after),
-            "ready": is_ready(known, now, stale_after),
-            "version": known.version,
-            "model": known.model,
-            "startId": start.value if start else None,
-            "startIdSource": start.source.value if start else None,
-            "healthAgeSeconds": _age(known.health.at if known.health else None, now),
-        },
-        "capabilities": list(known.store.capabilities) if known.store else [],
-        "store": _store(known, now) if stores else None,
+        "engine": {"type": engine_type, **_engine(known, now, stale_after)},
+        "capabilities": _capabilities(known),
+        "store": store if stores else None,
+        "hot": hot if hots else None,
         "scrape": {
             "ageSeconds": _age(sample.at if sample else None, now),
+            "stale": now - sample.at > stale_after if sample else None,
             "errors": known.scrape_errors,
             "lastError": known.last_error,
         },
         "numbers": {name: _dated(sample, name, now) for name in table},
+        "latencies": {name: _latency(sample, name, now) for name in _LATENCIES},
     }
 
 
-def _store(known: Snapshot, now: float) -> dict[str, object]:
-    state = known.store
+def _engine(known: Snapshot, now: float, stale_after: float) -> dict[str, object]:
+    start = known.start
     return {
-        "startId": state.start if state else None,
-        "closed": state.closed if state else None,
-        "settings": state.settings if state else None,
-        "since": state.since if state else None,
-        "counters": state.counters if state else None,
-        "ageSeconds": _age(state.at if state else None, now),
-        "lastError": known.store_error,
+        "up": is_up(known, now, stale_after),
+        "ready": is_ready(known, now, stale_after),
+        "version": known.version,
+        "model": known.model,
+        "startId": start.value if start else None,
+        "startIdSource": start.source.value if start else None,
+        "healthAgeSeconds": _age(known.health.at if known.health else None, now),
+        **_progress(known, now, stale_after),
     }
+
+
+def _progress(known: Snapshot, now: float, stale_after: float) -> dict[str, object]:
+    sample, stall = known.sample, known.stall
+    fresh = sample is not None and now - sample.at <= stale_after
+    if not fresh or sample is None or not is_up(known, now, stale_after):
+        return {"hung": None, "noProgressSeconds": None}
+    if stall is None:
+        idle = sample.values.get("waiting") == 0
+        return {"hung": False if idle else None, "noProgressSeconds": None}
+    return {"hung": stall.hung, "noProgressSeconds": _age(stall.since, sample.at)}
+
+
+def _capabilities(known: Snapshot) -> list[str]:
+    present = (state.capabilities for state in (known.store, known.hot) if state is not None)
+    return sorted({name for names in present for name in names})
+
+
+def _latency(sample: Sample | None, name: str, now: float) -> dict[str, object] | None:
+    found = sample.latencies.get(name) if sample else None
+    if sample is None or found is None:
+        return None
+    return {**found.data(), "ageSeconds": _age(sample.at, now)}
 
 
 def _dated(sample: Sample | None, name: str, now: float) -> dict[str, float | None]:

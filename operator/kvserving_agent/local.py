@@ -7,8 +7,9 @@ state and decides nothing: watch.py does.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 
 import aiohttp
 
@@ -19,6 +20,7 @@ TIMEOUT_SECONDS = 5.0
 MAX_JSON_BYTES = 256 * 1024
 
 _PIECE_BYTES = 64 * 1024
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class LocalError(Exception):
@@ -39,26 +41,35 @@ class Local:
     async def json(self, path: str) -> dict[str, object]:
         """The JSON object that GET answers with."""
         async with self.get(path) as response:
-            content = b"".join([piece async for piece in pieces(response, MAX_JSON_BYTES)])
-        try:
-            parsed = json.loads(content)
-        except (ValueError, RecursionError):
-            parsed = None
-        if not isinstance(parsed, dict):
-            raise LocalError(Fault.MALFORMED, f"{path} is no JSON object")
-        return parsed
+            return await _object(response)
+
+    async def put(
+        self, path: str, body: Mapping[str, object], *, if_match: str
+    ) -> tuple[int, dict[str, object]]:
+        """The status and the JSON object that PUT answers with, whatever the status."""
+        async with self._ask("PUT", path, json.dumps(body).encode(), {"If-Match": if_match}) as got:
+            return got.status, await _object(got)
 
     @asynccontextmanager
     async def get(self, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer of GET, once its status is known to be 200."""
+        async with self._ask("GET", path) as response:
+            if response.status != 200:
+                raise LocalError(Fault.STATUS, f"{path} answered {response.status}")
+            yield response
+
+    @asynccontextmanager
+    async def _ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = _NONE
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         try:
-            async with self._session.get(
+            async with self._session.request(
+                method,
                 self._base_url + path,
+                data=body,
                 allow_redirects=False,
-                headers={"Accept-Encoding": "identity"},
+                headers={"Accept-Encoding": "identity", **headers},
             ) as response:
-                if response.status != 200:
-                    raise LocalError(Fault.STATUS, f"{path} answered {response.status}")
                 yield response
         except TimeoutError:
             raise LocalError(Fault.TIMEOUT, f"{path} took {TIMEOUT_SECONDS:g} s") from None
@@ -91,3 +102,14 @@ async def pieces(response: aiohttp.ClientResponse, limit: int) -> AsyncIterator[
         if length > limit:
             raise LocalError(Fault.TOO_LARGE, f"{response.url.path} exceeds {limit} bytes")
         yield piece
+
+
+async def _object(response: aiohttp.ClientResponse) -> dict[str, object]:
+    content = b"".join([piece async for piece in pieces(response, MAX_JSON_BYTES)])
+    try:
+        parsed = json.loads(content)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise LocalError(Fault.MALFORMED, f"{response.url.path} is no JSON object")
+    return parsed

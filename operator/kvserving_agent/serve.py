@@ -45,15 +45,20 @@ async def serve(settings: Settings) -> int:
         loop.add_signal_handler(number, signals.put_nowait, number)
     async with new_session() as session:
         table = facts.NUMBERS[settings.engine_type]
-        wanted = {number.metric for number in table.values()} | {facts.START_TIME}
+        latencies = facts.LATENCIES[settings.engine_type]
+        sums = {f"{family}_sum" for family in latencies.values()}
+        wanted = {number.metric for number in table.values()} | {facts.START_TIME} | sums
+        urls = {"store": settings.store_url, "hot": settings.hot_url}
         watcher = Watcher(
             Engine(
                 session,
                 settings.engine_url,
                 wanted,
+                histograms=latencies.values(),
                 version_path=VERSION_PATHS[settings.engine_type],
             ),
-            store=Store.at(session, settings.store_url) if settings.store_url else None,
+            controls={name: Store.at(session, url) for name, url in urls.items() if url},
+            latencies=latencies,
             table=table,
             listener=partial(identity.from_listener, settings.engine_port),
             probe_period=settings.probe_period,
@@ -75,9 +80,9 @@ async def _watch(watcher: Watcher, signals: asyncio.Queue[int], stop_timeout: fl
     """Run the loops until a signal comes and the engine is gone, or until one of them dies."""
     probing = asyncio.create_task(watcher.probe_forever())
     scraping = asyncio.create_task(watcher.scrape_forever())
-    following = asyncio.create_task(watcher.follow_store_forever())
+    following = [asyncio.create_task(watcher.follow_forever(name)) for name in watcher.controls]
     told = asyncio.create_task(signals.get())
-    tasks = {probing, scraping, following, told}
+    tasks = {probing, scraping, *following, told}
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if told not in done:

@@ -1,7 +1,8 @@
 """Frozen settings of `kvserving-agent serve`, read once from the environment.
 
 The operator writes the first six variables into the pod (the contract with `render`), and
-`STORE_URL` where the engine carries a store; the others exist for tests and for odd machines, and
+`STORE_URL` where the engine carries a store; `HOT_URL` is for one that carries GraniKV, which the
+operator does not start yet. The others exist for tests and for odd machines, and
 their defaults are what the operator counts on. No other module reads the environment.
 """
 
@@ -55,6 +56,8 @@ class Settings:
     pod_uid: str
     # Where the store in the engine is asked for its state; empty: it carries none.
     store_url: str
+    # The same for GraniKV in the engine.
+    hot_url: str
     # Empty: every address of the pod, both IP families.
     host: str
     # How often the engine's /metrics is read.
@@ -93,6 +96,7 @@ def from_env(env: Mapping[str, str]) -> Settings:
         port=_port(_required(env, "PORT")),
         pod_uid=_required(env, "POD_UID"),
         store_url=_url("STORE_URL", stores) if (stores := env.get(PREFIX + "STORE_URL")) else "",
+        hot_url=_url("HOT_URL", hots) if (hots := env.get(PREFIX + "HOT_URL")) else "",
         host=env.get(PREFIX + "HOST", ""),
         scrape_period=_seconds(env, "SCRAPE_PERIOD", "10s"),
         probe_period=_seconds(env, "PROBE_PERIOD", "2s"),

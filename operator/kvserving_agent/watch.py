@@ -2,9 +2,10 @@
 
 The probe loop asks /health (and now and then /v1/models, once /version) every 2 s and decides
 readiness; the scrape loop reads /metrics every 10 s, and where the engine carries a store, a third
-loop asks that for its state as often, or every 2 s until its tier is open. They share one Snapshot,
-which is replaced and never changed. Whatever belongs to a life of the engine is dropped when that
-life ends: the start id is looked at before each probe, and before and after each scrape.
+loop asks that for its state as often, or every 2 s until its tier is open; one more asks GraniKV.
+They share one Snapshot, which is replaced and never changed. Whatever belongs to a life of the
+engine is dropped when that life ends: the start id is looked at before each probe, and before and
+after each scrape.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from kvserving_agent import facts, identity
+from kvserving_agent import facts, identity, latency, progress, states
 from kvserving_agent.engine import Engine, Page
 from kvserving_agent.facts import Answer, Fault, Number, Sample, Snapshot
 from kvserving_agent.identity import StartId
 from kvserving_agent.local import LocalError
+from kvserving_agent.states import StoreState
 from kvserving_agent.store import Store
 
 _log = logging.getLogger(__name__)
@@ -48,12 +50,14 @@ class Watcher:
         probe_period: float,
         scrape_period: float,
         stale_after: float,
-        store: Store | None = None,
+        latencies: Mapping[str, str] | None = None,
+        controls: Mapping[str, Store] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
-        self._store = store
+        self.controls = controls or {}
         self._table = table
+        self._latencies = latencies or {}
         self._listener = listener
         self._probe_period = probe_period
         self._scrape_period = scrape_period
@@ -79,27 +83,45 @@ class Watcher:
             await self.scrape()
             await asyncio.sleep(max(0.0, due - self.clock()))
 
-    async def follow_store_forever(self) -> None:
-        """The store's loop, while there is an engine; without a store it has nothing to do."""
-        while self._store is not None:
+    async def follow_forever(self, name: str) -> None:
+        """A control port's loop, while there is an engine; without one it has nothing to do."""
+        while name in self.controls:
             await self._present.wait()
-            await self.ask_store(self._store)
-            state = self.known.store
+            state = await self.ask_control(name)
             is_open = state is not None and state.closed is None
             await asyncio.sleep(self._scrape_period if is_open else self._probe_period)
         await asyncio.Event().wait()
 
-    async def ask_store(self, store: Store) -> None:
-        """Ask the store for its state once; an answer of a life that has ended is dropped."""
+    async def ask_control(self, name: str) -> StoreState | None:
+        """Ask for a state once; None without an answer, or for one of a life that has ended."""
         before, asked = self.known.start, self.clock()
         try:
-            state = await store.state(asked)
+            state = await self.controls[name].state(asked)
         except LocalError as error:
-            self._count("store", error)
-            self.known = replace(self.known, store=None, store_error=error.fault)
-            return
-        if self.known.start == before:
-            self.known = replace(self.known, store=state, store_error=None)
+            self._count(name, error)
+            self._control(name, None, error.fault)
+            return None
+        if self.known.start != before:
+            return None
+        self.learn(name, state)
+        return state
+
+    def learn(self, name: str, state: StoreState) -> None:
+        """Take what a control port just said, unless something later is known."""
+        before = self.known.store if name == "store" else self.known.hot
+        if before is None or before.at <= state.at:
+            self._control(name, states.dated(before, state), None)
+
+    def _control(self, name: str, state: StoreState | None, fault: Fault | None) -> None:
+        if name == "store":
+            self.known = replace(self.known, store=state, store_error=fault)
+        else:
+            self.known = replace(self.known, hot=state, hot_error=fault)
+
+    def identify(self) -> str | None:
+        """The engine's start id as of now; None while nobody listens or it cannot be told."""
+        self._identify()
+        return self.known.start.value if self.known.start else None
 
     def stop(self) -> None:
         """Be not ready from now on; go on watching."""
@@ -147,8 +169,16 @@ class Watcher:
         self.work.last_page = page
         if not self._by_socket():
             self._become(_start_in(page))
-        values = facts.numbers(page.series, self._table)
-        self.known = replace(self.known, sample=Sample(asked, values), last_error=None)
+        sample = self._sample(page, asked)
+        stall = progress.follow(self.known.stall, sample.values, asked)
+        self.known = replace(self.known, sample=sample, stall=stall, last_error=None)
+
+    def _sample(self, page: Page, asked: float) -> Sample:
+        found = {
+            name: latency.histogram(page.buckets.get(family), page.series.get(f"{family}_sum"))
+            for name, family in self._latencies.items()
+        }
+        return Sample(asked, facts.numbers(page.series, self._table), found)
 
     def _somebody_listens(self) -> None:
         self._present.set()

@@ -19,7 +19,8 @@ def test_facts_of_a_well_engine(pages: VllmPages, agent: Agent) -> None:
     assert (facts["schema"], facts["role"], facts["capabilities"]) == (1, "prefill", [])
     assert facts["podUid"] == "6f2c0a52-30c5-4b0e-8c6e-0f3f8f3c9d11"
     engine = facts["engine"]
-    assert engine | {"startId": 0, "healthAgeSeconds": 0} == {
+    passing = {"startId": 0, "healthAgeSeconds": 0, "hung": 0, "noProgressSeconds": 0}
+    assert engine | passing == {
         "type": "VLLM",
         "up": True,
         "ready": True,
@@ -28,6 +29,8 @@ def test_facts_of_a_well_engine(pages: VllmPages, agent: Agent) -> None:
         "startId": 0,
         "startIdSource": "Socket",
         "healthAgeSeconds": 0,
+        "hung": 0,
+        "noProgressSeconds": 0,
     }
     values = {name: n["value"] for name, n in facts["numbers"].items() if n["value"] is not None}
     assert values == {

@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from .processes import QUICK, Agent, Process, VllmPages, eventually, free_port
+from kvserving_operator.fit import parse_recent
+
+from .ports import Store
+from .processes import QUICK, Agent, VllmPages, eventually
 from .store_state import CAPABILITIES
-
-PACKAGE = Path(__file__).parents[3] / "engine-patches" / "sharded-store"
-
-
-class Store(Process):
-    """The package's control contract in a process of its own, as in an engine."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder / "store.log")
-        self.port = free_port()
-
-    def serve(self, start: str) -> None:
-        script = str(Path(__file__).with_name("store_state.py"))
-        env = {**os.environ, "PYTHONPATH": str(PACKAGE)}
-        self.spawn(sys.executable, script, str(self.port), start, env=env)
-        self._answer("listening")
-
-    def close(self, reason: str) -> None:
-        """Close the tier; open it with an empty reason."""
-        stdin = self.running.stdin
-        assert stdin
-        stdin.write(reason + "\n")
-        stdin.flush()
-        self._answer("done")
-
-    def _answer(self, expected: str) -> None:
-        stdout = self.running.stdout
-        assert stdout
-        assert stdout.readline().strip() == expected, self.log.read_text()
 
 
 @pytest.fixture
@@ -52,8 +25,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def beside(tmp_path: Path, pages: VllmPages, store: Store) -> Iterator[Agent]:
-    url = f"http://127.0.0.1:{store.port}"
-    agent = Agent(tmp_path, pages.port, **QUICK, KVSERVING_AGENT_STORE_URL=url)
+    agent = Agent(tmp_path, pages.port, **QUICK, KVSERVING_AGENT_STORE_URL=store.url)
     pages.start()
     agent.start()
     yield agent
@@ -68,7 +40,8 @@ def test_the_state_is_followed(beside: Agent, store: Store) -> None:
     assert facts["capabilities"] == sorted(CAPABILITIES)
     assert facts["store"]["startId"] == "s1"
     assert facts["store"]["settings"] == {"mode": "Auto", "minTokens": 0}
-    assert facts["store"]["counters"] == {"bytes_read": 4096.0}
+    assert facts["store"]["counters"] == {"bytes_read": 4096.0, "busy_share": 0.25}
+    assert (facts["store"]["stale"], facts["store"]["recent"]["loads"]["rows"]) == (False, [])
     store.close("KVRoundTripMismatch")
     eventually("closed", lambda: beside.facts()["store"]["closed"] == "KVRoundTripMismatch")
     assert eventually("serving goes on", lambda: beside.ready)
@@ -94,3 +67,22 @@ def test_the_state_of_an_engine_that_ended_is_dropped(
     pages.end()
     eventually("down", lambda: beside.facts()["engine"]["up"] is False)
     assert beside.facts()["store"]["startId"] is None
+
+
+def test_loads_and_steps_come_with_the_age_of_the_newest(beside: Agent, store: Store) -> None:
+    eventually("answered", lambda: beside.facts()["store"]["startId"] == "s1")
+    store.tell("run 40")
+
+    def recent() -> dict[str, Any]:
+        rings: dict[str, Any] = beside.facts()["store"]["recent"]
+        return rings
+
+    eventually("rows", lambda: len(recent()["loads"]["rows"]) == 20)
+    read = parse_recent(recent())
+    assert ([r.serial for r in read.loads], read.dropped) == (list(range(20, 40)), 0)
+    assert [r.serial for r in read.steps] == list(range(28, 40))
+    age = recent()["loads"]["newestAgeSeconds"]
+    assert 0 <= age < 20
+    eventually("it grows", lambda: recent()["loads"]["newestAgeSeconds"] > age)
+    assert len(recent()["loads"]["rows"]) == 20
+    assert beside.resident_mib("VmHWM") < 80

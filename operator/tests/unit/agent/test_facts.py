@@ -121,8 +121,12 @@ def test_nothing_known_is_all_null() -> None:
         "startId": None,
         "startIdSource": None,
         "healthAgeSeconds": None,
+        "hung": None,
+        "noProgressSeconds": None,
     }
-    assert answer["scrape"] == {"ageSeconds": None, "errors": 0, "lastError": None}
+    scrape = {"ageSeconds": None, "stale": None, "errors": 0, "lastError": None}
+    assert answer["scrape"] == scrape
+    assert set(answer["latencies"].values()) == {None}
     assert {n["value"] for n in answer["numbers"].values()} == {None}
 
 

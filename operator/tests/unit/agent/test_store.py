@@ -101,7 +101,9 @@ def test_a_store_that_never_answered_is_told_from_none() -> None:
         "settings": None,
         "since": None,
         "counters": None,
+        "recent": None,
         "ageSeconds": None,
+        "stale": None,
         "lastError": "Refused",
     }
     assert shown["capabilities"] == []
