@@ -1,17 +1,20 @@
 """The agent's HTTP API. Open: `/readyz` and `/metrics`. All else needs the bearer token first.
 
 Whoever comes without the token learns nothing, not even which paths exist: any path answers 401.
-Later parts (tuning, drain) are handlers added to `_routes`; the token check covers them unasked.
+Later parts (drain) are handlers added to `_routes`; the token check covers them unasked.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Mapping
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from kvserving_agent import facts
+from kvserving_agent import facts, tuning
+from kvserving_agent.actuate import Actuator
 from kvserving_agent.metrics import CONTENT_TYPE, AgentMetrics
 from kvserving_agent.settings import Settings
 from kvserving_agent.token import TokenFile
@@ -20,6 +23,8 @@ from kvserving_agent.watch import Watcher
 OPEN_PATHS = frozenset({"/readyz", "/metrics"})
 # Nothing that is sent to the agent is large.
 MAX_BODY_BYTES = 64 * 1024
+BODY_SECONDS = 5.0
+"""How long a body may take to come."""
 
 
 class Api:
@@ -29,6 +34,7 @@ class Api:
         self._settings = settings
         self._watcher = watcher
         self._tokens = tokens
+        self._actuator = Actuator(watcher)
         self._refused = 0
         self._metrics = AgentMetrics(watcher, lambda: self._refused)
         self.app = web.Application(middlewares=[self._guard()], client_max_size=MAX_BODY_BYTES)
@@ -40,6 +46,7 @@ class Api:
             web.get("/readyz", self._readyz),
             web.get("/metrics", self._metrics_page),
             web.get("/v1/facts", self._facts),
+            web.put("/v1/tuning", self._tuning),
         ]
 
     def _guard(self) -> Middleware:
@@ -79,9 +86,35 @@ class Api:
             stale_after=watcher.stale_after,
             table=facts.NUMBERS[settings.engine_type],
             stores=bool(settings.store_url),
+            hots=bool(settings.hot_url),
         )
-        text = json.dumps(answer, separators=(",", ":"), allow_nan=False)
-        return web.Response(text=text, content_type="application/json")
+        return _json(200, answer)
+
+    async def _tuning(self, request: web.Request) -> web.Response:
+        """Put settings in force; `If-Match` names the engine's start they were decided for."""
+        try:
+            wanted = tuning.parse(await _body(request))
+        except tuning.InvalidError as error:
+            return _json(422, {"field": error.field, "remedy": error.remedy})
+        expected = request.headers.get("If-Match")
+        answer = await self._actuator.put(wanted, expected.strip().strip('"') if expected else None)
+        return _json(answer.status, answer.body)
+
+
+async def _body(request: web.Request) -> bytes:
+    """The body, read no further than it may be long."""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await request.content.readexactly(tuning.MAX_BYTES + 1)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+    except TimeoutError:
+        raise tuning.InvalidError(tuning.BODY, f"send it within {BODY_SECONDS:g} s") from None
+
+
+def _json(status: int, answer: Mapping[str, object]) -> web.Response:
+    text = json.dumps(answer, separators=(",", ":"), allow_nan=False)
+    return web.Response(status=status, text=text, content_type="application/json")
 
 
 async def _sign(_: web.Request, response: web.StreamResponse) -> None:

@@ -142,15 +142,15 @@ class Agent(Process):
         return self.running.poll() is not None
 
     def ask(
-        self, path: str, *, method: str = "GET", **headers: str
+        self, path: str, *, method: str = "GET", data: bytes | None = None, **headers: str
     ) -> tuple[int, str, dict[str, str]]:
         """Status, body and headers; status 0 when nobody answers."""
         url = f"http://127.0.0.1:{self.port}{path}"
-        request = urllib.request.Request(url, method=method)
+        request = urllib.request.Request(url, data, method=method)
         for name, value in headers.items():
             request.add_header(name, value)
         try:
-            with urllib.request.urlopen(request, timeout=5) as response:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
                 return response.status, response.read().decode(), dict(response.headers)
         except urllib.error.HTTPError as error:
             with error:
@@ -170,6 +170,14 @@ class Agent(Process):
         assert status == 200, body
         answer: dict[str, Any] = json.loads(body)
         return answer
+
+    def tune(self, body: object, **headers: str) -> tuple[int, dict[str, Any]]:
+        """Status and body of PUT /v1/tuning; bytes are sent as they are."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {TOKEN}", **headers}
+        status, text, _ = self.ask("/v1/tuning", method="PUT", data=data, **headers)
+        answer: dict[str, Any] = json.loads(text)
+        return status, answer
 
     def number(self, name: str) -> float | None:
         value: float | None = self.facts()["numbers"][name]["value"]
