@@ -1,6 +1,7 @@
 """The OpenAI protocol as far as a load generator needs it: one streamed completion, timed."""
 
 import json
+import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -118,9 +119,19 @@ async def served_model(session: aiohttp.ClientSession, url: str) -> str:
                 raise UsageError(f"{url}: {await _refusal(response)} for /v1/models; give --model")
             return str((await response.json())["data"][0]["id"])
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise UsageError(f"{url}: {error or type(error).__name__}") from error
+        raise UsageError(f"{url}: {unreachable(error)}") from error
     except (ValueError, LookupError, TypeError) as error:
         raise UsageError(f"{url}: /v1/models names no model; give --model") from error
+
+
+def unreachable(error: Exception) -> str:
+    """Why there was no answer, without what the client library adds for itself."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+        number = cause.errno or 0  # negative where a name is not found: no number of the system
+        why = os.strerror(number) if number > 0 else cause.strerror or str(cause)
+        return f"cannot be reached from here ({why})"
+    return str(error) or type(error).__name__
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Mapping[str, Any]]:

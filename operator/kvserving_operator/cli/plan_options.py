@@ -69,7 +69,10 @@ def add_options(parser: argparse.ArgumentParser, other: Mapping[str, str] | None
         "default: the card of the manifest's model, if there is one",
     )
     engine.add_argument(
-        "--kv-dtype", choices=tuple(KvDtype), help="type of the KV cache; default: the card's"
+        "--kv-dtype",
+        type=str.upper,
+        choices=[str(dtype) for dtype in KvDtype],
+        help="type of the KV cache; default: the card's",
     )
     engine.add_argument(
         "--draft-layers",

@@ -11,6 +11,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from kvserving_operator.cli.errors import UsageError
+from kvserving_operator.cli.openai import unreachable
 
 Page = Mapping[str, float]
 """Sums of the samples of a name, and of a name with one label that tells kinds apart."""
@@ -45,7 +46,7 @@ async def fetch(session: aiohttp.ClientSession, url: str) -> dict[str, float]:
                 raise UsageError(f"--metrics {url}: status {response.status}")
             return read(await response.text())
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise UsageError(f"--metrics {url}: {error or type(error).__name__}") from error
+        raise UsageError(f"--metrics {url}: {unreachable(error)}") from error
     except ValueError as error:
         raise UsageError(f"--metrics {url}: is no page of metrics ({error})") from error
 

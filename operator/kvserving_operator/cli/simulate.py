@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trace-out", metavar="FILE", help="write the requests as a trace, for `kvserving replay`"
     )
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw latencies over time; a name with .svg"
+        "--plot", type=Path, metavar="FILE", help="draw latencies over time; .svg or .png"
     )
     parser.add_argument(
         "--compare",
@@ -66,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Simulate once; the exit status."""
-    if options.plot is not None and options.plot.suffix.lower() != ".svg":
-        raise UsageError(f"--plot {options.plot}: give it a name that ends with .svg")
+    if options.plot is not None and options.plot.suffix.lower() not in {".svg", ".png"}:
+        raise UsageError(f"--plot {options.plot}: give it a name that ends with .svg or .png")
     scenario = chosen(options)
     requests = read_trace(options.trace) if options.trace else None
     other = read_result(options.compare) if options.compare else None

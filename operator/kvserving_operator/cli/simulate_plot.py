@@ -13,7 +13,7 @@ _OURS, _LATE, _THEIRS, _GREY = "#1f6fb4", "#c0392b", "#e08214", "#666666"
 def draw(
     requests: Sequence[Job], result: Mapping[str, Any], other: Mapping[str, Any] | None, path: Path
 ) -> None:
-    """Draw into ``path``, an SVG; ``other`` is a replay's result beside this one.
+    """Draw into ``path``, an SVG or a PNG; ``other`` is a replay's result beside this one.
 
     Raises:
         UsageError: When matplotlib is missing or the file cannot be made.
@@ -31,8 +31,9 @@ def draw(
         over_time, spread = figure.subplots(1, 2)
         _over_time(over_time, requests)
         _spread(spread, requests, result, other)
+        svg = path.suffix.lower() == ".svg"
         try:
-            figure.savefig(path, format="svg", metadata={"Date": None})
+            figure.savefig(path, dpi=144, metadata={"Date": None} if svg else None)
         except OSError as error:
             raise UsageError(f"--plot {path}: {error.strerror}") from error
 

@@ -71,6 +71,8 @@ def _operation(made: Answer) -> Iterator[str]:
         bits = f"{made.needed_bandwidth * 8 / 1e9:.3g} Gbit/s"
         note = f"{bits}: B*, and ρ 0.7 at most; hits alone ask for {as_rate(made.demand)}"
         yield _row("Bandwidth, at least", as_rate(made.needed_bandwidth), note)
+    elif made.demand is not None:
+        yield _row("Hits ask of the tier", as_rate(made.demand), "λ · h · n · s")
     found, question = made.verdict, made.question
     if found is None or question.traffic is None or question.model is None:
         return

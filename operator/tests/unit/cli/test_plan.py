@@ -73,6 +73,12 @@ def test_a_saturated_engine_makes_it_pay_in_capacity(run: Runner):
     assert found["breakEvenTokensAtUtilization"] == pytest.approx(11_600, rel=0.01)
 
 
+def test_what_hits_ask_for_needs_no_engine(run: Runner):
+    traffic = ("--arrival-rate", "2", "--prompt-tokens", "16k", "--kv-dtype", "bf16")
+    text = run("plan", "--model-card", "Qwen3-32B", *traffic).out
+    assert "Hits ask of the tier        8.39 GB/s   (λ · h · n · s)" in text
+
+
 def test_how_many_replicas_and_what_network_need_no_tier(run: Runner):
     text = run("plan", *ENGINE[:4], "--arrival-rate", "4.84", "--prompt-tokens", "16390").out
     assert "152%   (one replica, λ · n / R: more than there is, the queue grows for ever)" in text
@@ -193,6 +199,7 @@ def test_a_local_config_file(run: Runner):
         (("--bytes-per-token", "1KB", "--model-card", "GLM-5"), "give one of the two"),
         (("--model-card", "GLM-5", "--draft-layers", "-1"), "--draft-layers: must be from 0"),
         (("--unique-prefixes", "1.5"), "a whole number"),
+        (("--kv-dtype", "INT4"), "choose from 'FP8', 'BF16', 'FP16'"),
         (("--plot", "x.pdf"), "ends with .svg or .png"),
         (("--plot", "x.svg"), "needs the cost model"),
         (("-f", "absent.yaml"), "absent.yaml"),

@@ -173,6 +173,9 @@ def test_the_plot_is_repeatable_and_says_what_it_shows(run: Any, tmp_path: Path)
     assert plots[0] == plots[1]
     for text in ("seconds to the first token", "simulated", "p99 "):
         assert f">{text}" in plots[0]
+    pixels = tmp_path / "c.png"
+    assert run("--workload", "table2-h2b", "--requests", "30", "--plot", str(pixels))[0] == 0
+    assert pixels.read_bytes().startswith(b"\x89PNG")
 
 
 PROMPTS = ("--arrival-rate", "2", "--prompt-tokens", "16k", "--requests")
@@ -229,7 +232,7 @@ def scenario_of(*arguments: str) -> Scenario:
         (("--workload", "table2-h3", "--utilization", "0.5"), "--utilization: is an answer"),
         (("--workload", "table2-h3", "--retention", "10m"), "--retention: is an answer"),
         (("--workload", "table2-h3", "--unique-prefixes", "3"), "--unique-prefixes: give --pre"),
-        (("--workload", "table2-h3", "--plot", "x.png"), "--plot x.png: give it a name that ends"),
+        (("--workload", "table2-h3", "--plot", "x.pdf"), "--plot x.pdf: give it a name that ends"),
         (("--workload", "table2-h3", "--plot", "{}/no/x.svg"), "--plot {}/no/x.svg: No such file"),
         (("--workload", "h3"), "--workload h3: neither a file nor one of table2-recompute,"),
         (("--workload", "table2-h3", "--set", "engines"), "--set engines: write KEY=VALUE"),
