@@ -120,7 +120,8 @@ def _about_hits(scenario: Scenario, done: Run) -> Iterator[str]:
     elif remote.loading is Loading.AUTO:
         yield (
             "no hit was loaded: computing was quicker at this load; `plan` says from when on it is "
-            "not, --set engines.remote.loading=Async loads every hit"
+            "not, --set engines.remote.loading=Async loads every hit, as engines do today that "
+            "nobody sends a cost model"
         )
 
 
