@@ -14,7 +14,7 @@ from typing import Final, Self
 import aiohttp
 
 from kvserving_operator.engines import ports
-from kvserving_operator.observe.store import Facts
+from kvserving_operator.observe.store import Facts, gist
 from kvserving_operator.plan.model import Manifest
 
 SCHEMA: Final = 1
@@ -62,9 +62,14 @@ class Agents:
             await self._session.close()
 
     async def facts(self, pods: Iterable[Manifest], token: str) -> dict[str, Facts | None]:
-        """The facts of each pod that has an address, by its name; None where there are none."""
+        """The facts of each pod that has an address, by its name; None where there are none.
+
+        Of the facts `store.gist`.
+        """
         asked = [pod for pod in pods if (pod.get("status") or {}).get("podIP")]
         answers = await asyncio.gather(*(self._of(pod, token) for pod in asked))
+        now = self._clock()
+        self._answers = {uid: kept for uid, kept in self._answers.items() if kept.until >= now}
         return {pod["metadata"]["name"]: facts for pod, facts in zip(asked, answers, strict=True)}
 
     async def _of(self, pod: Manifest, token: str) -> Facts | None:
@@ -114,5 +119,5 @@ def _parsed(body: bytes) -> Facts | None:
     except (ValueError, RecursionError):
         return None
     if isinstance(facts, dict) and facts.get("schema") == SCHEMA:
-        return facts
+        return gist(facts)
     return None

@@ -13,6 +13,9 @@ from kvserving_operator.api.conditions import Reason
 
 Facts = Mapping[str, Any]
 """The answer of an agent (kvserving_agent/facts.py)."""
+_READ: Final = ("startId", "closed", "ageSeconds", "lastError")
+_MOST_WORDS: Final = 64
+_LONGEST_WORD: Final = 80
 FRESH: Final = 60.0
 """Seconds after which a state says nothing about now."""
 
@@ -59,6 +62,25 @@ class StoreHealth:
     faults: tuple[StoreFault, ...] = ()
     waiting: bool = False
     """Some engine is about to say how it is: it is worth asking again soon."""
+
+
+def gist(facts: Facts) -> Facts:
+    """What is read of an answer: it is kept for a while, and may be large and anything."""
+    listed, state = facts.get("capabilities"), facts.get("store")
+    listed = listed if isinstance(listed, list) else []
+    words = [word[:_LONGEST_WORD] for word in listed if isinstance(word, str)]
+    return {
+        "capabilities": words[:_MOST_WORDS],
+        "store": {field: _plain(state.get(field)) for field in _READ}
+        if isinstance(state, dict)
+        else None,
+    }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, str):
+        return value[:_LONGEST_WORD]
+    return value if isinstance(value, float) or (isinstance(value, int) and value < 1e12) else None
 
 
 def read_stores(
