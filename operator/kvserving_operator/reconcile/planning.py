@@ -9,9 +9,14 @@ from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 
 
 def planned_of(live: Manifest, defaults: Defaults) -> Plan | Refusal:
-    """The plan of a stored object, or why it has none."""
+    """The plan of a stored object, or why it has none.
+
+    Of name and spec alone: a status that another version wrote is no reason to refuse a spec.
+    """
+    metadata = live["metadata"]
+    identity = {field: metadata[field] for field in ("namespace", "name") if field in metadata}
     try:
-        return build(KVServing.parse(live), defaults)
+        return build(KVServing.parse({"metadata": identity, "spec": live["spec"]}), defaults)
     except ValidationError as error:
         # The CRD's schema lets nothing through that the models refuse, except objects that were
         # stored under an older schema.

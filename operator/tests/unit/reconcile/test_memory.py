@@ -82,6 +82,24 @@ FOREIGN: Object = {
 """What others do to an object: no input of a plan or a child."""
 
 
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"status": {"conditions": [{"type": "Odd"}]}},
+        {"status": {"tier": {"instances": "three"}}},
+        {"status": None},
+        {"metadata": live()["metadata"] | {"annotations": None, "labels": None, "generation": "x"}},
+        {"apiVersion": "kvserving.io/v1alpha1", "kind": "KVServing", "more": 1},
+    ],
+)
+def test_what_another_version_wrote_beside_the_spec_is_no_reason_to_refuse_it(
+    foreign: Object,
+) -> None:
+    memory = Memory(DEFAULTS)
+    assert memory.planned(live() | foreign) == planned_of(live(), DEFAULTS)
+    assert isinstance(memory.planned(live()), Plan)
+
+
 def test_equal_inputs_are_planned_and_rendered_once(counted: list[str]) -> None:
     memory, seen = Memory(DEFAULTS), settled(live())
     first = remembered(memory, live(), seen)
