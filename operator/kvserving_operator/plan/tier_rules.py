@@ -7,7 +7,8 @@ from typing import Final
 from kvserving_operator.api.v1alpha1 import ExternalTier, RemoteType, TLSMode
 from kvserving_operator.engines.base import Proposal
 from kvserving_operator.engines.faults import Fault, invalid
-from kvserving_operator.plan.tier import filled, is_tls
+from kvserving_operator.engines.registry import ENGINES
+from kvserving_operator.plan.tier import filled, instances, is_tls
 
 _FIELD: Final = "spec.kvCache.remote.external.urlTemplate"
 _PLACE: Final = re.compile(r"\{(\w*)\}")
@@ -25,11 +26,10 @@ def external_address_is_usable(proposal: Proposal) -> Iterator[Fault]:
         return
     _, _, template = external.url_template.partition("://")
     unknown = [place for place in _PLACE.findall(template) if place not in _PLACES]
-    address = filled(template, ordinal=0, ranks=1)
     if unknown:
         what = f"{{{unknown[0]}}} stands for nothing"
         yield invalid(_FIELD, what, "use {ordinal}, {rank} and {slot}")
-    elif not _HOST_PORT.match(address) or not _port_is_legal(address):
+    elif not all(map(_is_address, _addresses(proposal, template))):
         yield invalid(_FIELD, "has no host and port", "write SCHEME://HOST:PORT")
     slots = proposal.spec.kv_cache.remote.instances_per_rank
     if slots > 1 and not {"ordinal", "slot"} & set(_PLACE.findall(template)):
@@ -67,6 +67,13 @@ def _external(proposal: Proposal) -> ExternalTier | None:
     return remote.external if remote.type is RemoteType.EXTERNAL else None
 
 
-def _port_is_legal(address: str) -> bool:
-    _, colon, port = address.rpartition(":")
-    return not colon or 0 < int(port) < 65536
+def _addresses(proposal: Proposal, template: str) -> Iterator[str]:
+    engine = ENGINES[proposal.spec.engine.type]
+    shape = engine.topology(proposal.cache_role_spec.parallelism, proposal.attention)
+    for ordinal in range(instances(proposal, shape)):
+        yield filled(template, ordinal=ordinal, ranks=shape.kv_ranks)
+
+
+def _is_address(text: str) -> bool:
+    _, colon, port = text.rpartition(":")
+    return bool(_HOST_PORT.match(text)) and (not colon or 0 < int(port) < 65536)

@@ -61,6 +61,13 @@ def test_an_address_that_is_none_is_refused(url: str):
     assert refused({**EXTERNAL, URL: url})[FIELD].remedy
 
 
+def test_the_address_of_every_instance_must_be_one():
+    store = {"engine.features": ["RankedRemote", "ShardedStore"], URL: "resp://cache:63{ordinal}"}
+    assert len(waits_for({**store, "decode.parallelism": {"tensor": 16}})) == 16
+    ranks = {"decode.parallelism": {"tensor": 16}, URL: "resp://cache:6379{rank}"}
+    assert "HOST:PORT" in refused({**EXTERNAL, **store, **ranks})[FIELD].remedy
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
