@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kvserving_operator.api.v1alpha1 import ExternalTier, RemoteType, TLSMode
-from kvserving_operator.engines.base import Proposal
+from kvserving_operator.engines.base import Proposal, Topology
 from kvserving_operator.engines.faults import Fault, invalid
 from kvserving_operator.engines.registry import ENGINES
 from kvserving_operator.plan.tier import filled, instances, is_tls
@@ -13,10 +13,23 @@ from kvserving_operator.plan.tier import filled, instances, is_tls
 _FIELD: Final = "spec.kvCache.remote.external.urlTemplate"
 _PLACE: Final = re.compile(r"\{(\w*)\}")
 _PLACES: Final = ("ordinal", "rank", "slot")
+MOST_INSTANCES: Final = 4096
+"""Each engine pod names them all in its arguments, and the record of what was accepted once more:
+beyond some ten thousand no API server would take them, and rendering them takes seconds."""
 _HOST_PORT: Final = re.compile(
     r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*(:[0-9]{1,5})?\Z",
     re.ASCII | re.IGNORECASE,
 )
+
+
+def tier_is_bounded(proposal: Proposal) -> Iterator[Fault]:
+    """Ranks and instances for each of them multiply."""
+    if (count := _count(proposal)) > MOST_INSTANCES:
+        yield invalid(
+            "spec.kvCache.remote.instancesPerRank",
+            f"makes {count} instances of the tier, for all ranks, above {MOST_INSTANCES}",
+            "lower it, or the parallelism of the engines",
+        )
 
 
 def external_address_is_usable(proposal: Proposal) -> Iterator[Fault]:
@@ -67,11 +80,19 @@ def _external(proposal: Proposal) -> ExternalTier | None:
     return remote.external if remote.type is RemoteType.EXTERNAL else None
 
 
-def _addresses(proposal: Proposal, template: str) -> Iterator[str]:
+def _shape(proposal: Proposal) -> Topology:
     engine = ENGINES[proposal.spec.engine.type]
-    shape = engine.topology(proposal.cache_role_spec.parallelism, proposal.attention)
-    for ordinal in range(instances(proposal, shape)):
-        yield filled(template, ordinal=ordinal, ranks=shape.kv_ranks)
+    return engine.topology(proposal.cache_role_spec.parallelism, proposal.attention)
+
+
+def _count(proposal: Proposal) -> int:
+    return instances(proposal, _shape(proposal))
+
+
+def _addresses(proposal: Proposal, template: str) -> Iterator[str]:
+    ranks = _shape(proposal).kv_ranks
+    for ordinal in range(min(_count(proposal), MOST_INSTANCES)):
+        yield filled(template, ordinal=ordinal, ranks=ranks)
 
 
 def _is_address(text: str) -> bool:

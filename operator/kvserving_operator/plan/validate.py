@@ -36,6 +36,7 @@ from kvserving_operator.plan.template_rules import (
 from kvserving_operator.plan.tier_rules import (
     external_address_is_usable,
     external_tier_has_no_children,
+    tier_is_bounded,
 )
 
 Rule = Callable[[Proposal], Iterator[Fault]]
@@ -88,6 +89,7 @@ RULES: Final[tuple[Rule, ...]] = (
     engine_can_do_it,
     router_arguments_are_free,
     policies_exist,
+    tier_is_bounded,
     external_address_is_usable,
     external_tier_has_no_children,
     mount_paths_are_free,

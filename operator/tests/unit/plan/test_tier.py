@@ -68,6 +68,18 @@ def test_the_address_of_every_instance_must_be_one():
     assert "HOST:PORT" in refused({**EXTERNAL, **store, **ranks})[FIELD].remedy
 
 
+def test_a_tier_has_no_more_instances_than_fit_into_a_pod_s_arguments():
+    features = {"engine.features": ["RankedRemote", "ShardedStore"]}
+    ranks = {**TIER, **features, "decode.parallelism": {"tensor": 64}}
+    assert tier({**ranks, "kvCache.remote.instancesPerRank": 64}).instances == 4096
+    over = {**ranks, "decode.parallelism": {"tensor": 128}, "kvCache.remote.instancesPerRank": 33}
+    fault = refused(over)["spec.kvCache.remote.instancesPerRank"]
+    assert "4224" in fault.what
+    outside = {**EXTERNAL, **features, URL: "resp://c-{ordinal}:1"}
+    outside |= {"decode.parallelism": {"tensor": 128}, "kvCache.remote.instancesPerRank": 64}
+    assert "8192" in refused(outside)["spec.kvCache.remote.instancesPerRank"].what
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
