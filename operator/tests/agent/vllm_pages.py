@@ -7,7 +7,7 @@ with one line on standard output, so that a test knows when the new behaviour is
     health   200 | 503 | "hang"
     models   list of names | "hang" | "404" | "deep" (JSON nested beyond all depth)
     version  text
-    metrics  text of the page | null for the default page
+    metrics  text of the page, in which @PAGES@ counts the pages so far | null for the default page
     how      "plain" | "slow" (a piece now and then, without end) | "endless" (lines without end)
              | "one-line" (a line without end) | "gzip" | "cut" (half of it, then a reset)
 """
@@ -45,6 +45,7 @@ class Pages:
     """The behaviour in force and the handlers that show it."""
 
     def __init__(self) -> None:
+        self.served = 0
         self.now: dict[str, Any] = {
             "health": 200,
             "models": ["tiny"],
@@ -74,6 +75,8 @@ class Pages:
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
         page = PAGE if self.now["metrics"] is None else self.now["metrics"]
+        self.served += 1
+        page = page.replace("@PAGES@", str(self.served))
         how = self.now["how"]
         if how == "plain":
             return web.Response(text=page)
