@@ -13,6 +13,7 @@ from typing import Final
 from kvserving_operator.api import duration
 from kvserving_operator.api.v1alpha1 import Attention, EngineFeature
 from kvserving_operator.engines import owned
+from kvserving_operator.engines.accelerated import on_accelerators
 from kvserving_operator.engines.base import Proposal
 from kvserving_operator.engines.faults import Fault, invalid
 from kvserving_operator.engines.rules import (
@@ -164,7 +165,7 @@ def stock_cache_is_right(proposal: Proposal) -> Iterator[Fault]:
     """Seen on GPUs: stock LMCache 0.5.6 gives wrong text with perfect hit counters."""
     if not proposal.wants_cache or proposal.has(EngineFeature.RANKED_REMOTE):
         return
-    if not proposal.cache_role_spec.accelerator.resource_name:
+    if not on_accelerators(proposal.cache_role_spec):
         return
     remedy = (
         "remove kvCache.local.sizePerReplica and set kvCache.remote.type to None until an image "

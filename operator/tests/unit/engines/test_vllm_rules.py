@@ -87,6 +87,14 @@ REFUSED = [
     ({**PCP, **LOCAL}, "spec.kvCache", "prefillContext"),
     ({**TIER, **GQA}, "spec.kvCache", "RankedRemote"),
     ({**LOCAL, "model.attention": "MHA"}, "spec.kvCache", "RankedRemote"),
+    *(
+        ({**TIER, **GQA, **CPU, **asked}, "spec.kvCache", "RankedRemote")
+        for asked in (
+            {"decode.resources": {"limits": {"nvidia.com/mig-1g.5gb": 1}}},
+            {"decode.resources": {"requests": {"example.org/gpu": "1"}}},
+            {"decode.resources": {"claims": [{"name": "device"}]}},
+        )
+    ),
     (LOCAL, "spec.model.attention", "MLA"),
     (
         {**TIER, "decode.parallelism": {"tensor": 2, "decodeContext": 2}},
@@ -150,6 +158,7 @@ ACCEPTED = [
     TIER,
     {**SPLIT, **TIER},
     {**TIER, **GQA, **CPU},
+    {**TIER, **GQA, **CPU, "decode.resources": {"limits": {"cpu": 2, "example.org/fuse": 1}}},
     {**TIER, **GQA, **CPU, "decode.parallelism": {"pipeline": 2}},
     {**SPLIT, **TIER, "decode.parallelism": {"tensor": 2, "decodeContext": 2, "pipeline": 2}},
     {**CPU_SPLIT, **TIER, "prefill.parallelism": {"prefillContext": 4}},
