@@ -89,6 +89,17 @@ def _operation(made: Answer) -> Iterator[str]:
     yield _row("Engine time saved by a hit", as_seconds_signed(found.gain.engine_seconds))
     yield _row("ρ   utilisation of the tier", f"{found.tier_utilization:.2f}", _rho(found))
     yield _row("Does the tier pay?", f"{_pays(found)}{_from(made, found)}")
+    yield from _pooled(question, found)
+
+
+def _pooled(question: Question, found: Verdict) -> Iterator[str]:
+    """That u's 1/(1-u) is one engine's, where several share the prompts."""
+    if question.engines > 1 and found.pays_in is PaysIn.CAPACITY:
+        yield _row(
+            "",
+            "capacity is fewer replicas, not quicker answers: behind a router "
+            f"{question.engines} of them wait less than u says; see kvserving simulate",
+        )
 
 
 def _prefill(made: Answer) -> Iterator[str]:

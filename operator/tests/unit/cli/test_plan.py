@@ -131,6 +131,12 @@ def test_four_engines_share_the_traffic_and_the_tier(run: Runner):
     assert four["retentionSeconds"] > 600
 
 
+def test_capacity_of_several_replicas_is_not_their_latency(run: Runner):
+    busy = ("--utilization", "0.8")
+    assert "see kvserving simulate" in run("plan", "-f", GLM, *EIGHT, *TRAFFIC, *busy).out
+    assert "see kvserving simulate" not in run("plan", *EIGHT, *TRAFFIC, *busy).out
+
+
 def test_answers_and_misses_are_written_and_hits_are_not(run: Runner):
     def written(*more: str) -> float:
         found = data(run("plan", *EIGHT, *TRAFFIC, "--retention", "10m", *more, "-o", "json"))
