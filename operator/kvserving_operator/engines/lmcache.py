@@ -128,8 +128,9 @@ def _stock_environment(remote: TierAccess) -> Iterator[EnvVar]:
 
     LMCache's ``redis://`` adapter takes user and password from the URL alone, so the URL is put
     together by the kubelet: no object holds it. LMCache also logs the URL at level INFO, hence the
-    log level. Stock keys do not carry an epoch: a database of its own keeps one apart from
-    another, or, where there may be one database only, a seed that enters the hash of each chunk.
+    log level. Stock keys do not carry an epoch: a seed that enters the hash of each chunk keeps
+    one apart from another. Of a managed tier each has a database besides, but those are few, and
+    two epochs may meet in one.
     """
     user = "$(LMCACHE_RESP_USERNAME):$(LMCACHE_RESP_PASSWORD)@" if remote.auth else ""
     database = "" if remote.database is None else f"/{remote.database}"
@@ -139,5 +140,4 @@ def _stock_environment(remote: TierAccess) -> Iterator[EnvVar]:
     url = f"{scheme}://{user}{remote.instances[0]}{database}{authority}"
     yield EnvVar(name="LMCACHE_REMOTE_URL", value=url)
     yield EnvVar(name="LMCACHE_LOG_LEVEL", value="WARNING")
-    if remote.database is None:
-        yield EnvVar(name="PYTHONHASHSEED", value=str(int(remote.epoch[:_SEED_DIGITS], 16)))
+    yield EnvVar(name="PYTHONHASHSEED", value=str(int(remote.epoch[:_SEED_DIGITS], 16)))

@@ -23,8 +23,8 @@ MAXMEMORY_SHARE: Final = Fraction(3, 4)
 """Of an instance's memory limit. The rest is for client buffers and fragmentation: Valkey goes
 over maxmemory by what its clients hold, which with values of many MB is a lot."""
 DATABASES: Final = 4096
-"""Databases of an instance. The stock client's keys carry no epoch, so each epoch has a database
-of its own; 4096 empty ones cost Valkey 9 no measurable memory."""
+"""Databases of an instance. The stock client's keys carry no epoch: the seed of their hashes does,
+and a database keeps most epochs' keys apart; 4096 empty ones cost Valkey 9 no measurable memory."""
 MAX_IO_THREADS: Final = 8
 GRACE_SECONDS: Final = 30
 WRITE_BYTES_PER_SECOND: Final = 100 << 20

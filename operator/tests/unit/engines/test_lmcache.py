@@ -146,6 +146,12 @@ def test_tls_changes_the_scheme_and_names_the_authority():
     assert lmcache.store_config(ranked)["kvserving.ca_file"] == authority
 
 
+def test_epochs_that_share_a_database_share_no_key():
+    one, other = ("00000abc00001007", "00000abd00002007")
+    seeds = {environment(with_remote(epoch=epoch))["PYTHONHASHSEED"] for epoch in (one, other)}
+    assert len(seeds) == 2
+
+
 def test_without_databases_the_epoch_is_the_seed_of_every_hash():
     found = environment(with_remote(database=None, auth=None))
     assert found["LMCACHE_REMOTE_URL"] == "redis://x-valkey-0.x-valkey.ns.svc:6379"
