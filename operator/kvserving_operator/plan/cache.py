@@ -79,6 +79,7 @@ def tier_epoch(proposal: Proposal, topology: Topology, engine: Engine) -> str:
         str(spec.engine.type),
         spec.engine.version or image,
         *engine.kv_arguments(spec.engine.extra_args),
+        *_longest(spec.model),
         length=16,
     )
 
@@ -91,3 +92,12 @@ def _place_of_weights(model: ModelSpec, image: str) -> str:
     if model.volume is not None:
         return json.dumps([model.volume.path, model.volume.source], sort_keys=True)
     return image if model.name.startswith("/") else ""
+
+
+def _longest(model: ModelSpec) -> tuple[str, ...]:
+    """The longest sequence, where it is stated: LongRoPE models turn every key by it.
+
+    vLLM 0.32, ``phi3_long_rope_scaled_rope.py``: the factors follow from ``max_model_len``, not
+    from the length of a sequence.
+    """
+    return () if model.max_model_len is None else (f"max_model_len={model.max_model_len}",)

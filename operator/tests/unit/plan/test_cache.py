@@ -123,6 +123,7 @@ BASE = {**TIER, **CPU}
         {"model.revision": "v2"},
         {"model.digest": "sha256:" + "0" * 64},
         {"model.volume": {"path": "/m", "emptyDir": {}}},
+        {"model.maxModelLen": 1024},
         {"kvCache.dtype": "FP8"},
         {"kvCache.chunkTokens": 128},
         {"decode.parallelism": {"tensor": 2}},
@@ -147,7 +148,6 @@ def test_what_makes_old_kv_wrong_starts_a_new_epoch(changes: dict):
         {"kvCache.remote.memoryPerInstance": "16Gi"},
         {"kvCache.local": {"sizePerReplica": "16Gi"}},
         {"router.replicas": 3},
-        {"model.maxModelLen": 1024},
     ],
 )
 def test_everything_else_keeps_the_epoch(changes: dict):
