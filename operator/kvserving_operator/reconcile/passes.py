@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from kvserving_operator.api import meta
-from kvserving_operator.api.conditions import Reason
+from kvserving_operator.api.conditions import ConditionStatus, ConditionType, Reason, find
 from kvserving_operator.api.v1alpha1 import KVServingStatus
 from kvserving_operator.engines.base import Role
 from kvserving_operator.kube import errors, paths
@@ -23,6 +23,8 @@ from kvserving_operator.observe.health import RoleHealth
 from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
 from kvserving_operator.reconcile.acting import Acting, Outcome
+from kvserving_operator.reconcile.changes import Applied
+from kvserving_operator.reconcile.patience import Patience
 from kvserving_operator.reconcile.rechecks import next_look
 from kvserving_operator.reconcile.replacement import replace_outdated
 from kvserving_operator.reconcile.roles import healths_of
@@ -32,6 +34,7 @@ from kvserving_operator.status import (
     LastWrites,
     Situation,
     Trouble,
+    WriteDecision,
     compute,
     decide,
     events_between,
@@ -81,6 +84,7 @@ class Reconciler:
         self._act = Acting(client, defaults)
         self._discovery = Discovery(client)
         self._writes = LastWrites()
+        self._patience = Patience()
 
     async def __call__(self, key: Key) -> PassResult:
         """One pass over one object."""
@@ -133,6 +137,9 @@ class Reconciler:
         status = compute(situation, now=now)
         written_at = self._writes.before(metadata["uid"], _written_at(live), now)
         decision = decide(stored, status, written_at=written_at, now=now)
+        left = self._patience.left(metadata["uid"], healths.values(), now)
+        if left is not None and _is_settled(stored, metadata["generation"], outcome.applied):
+            decision = WriteDecision(write=False, look_again=left)
         if decision.write:
             await self._store(live, status)
             self._writes.note(metadata["uid"], now)
@@ -164,6 +171,14 @@ class Reconciler:
                 "status": status.to_dict(),
             }
         )
+
+
+def _is_settled(stored: KVServingStatus, generation: int, applied: Applied) -> bool:
+    """The status is of this spec, says that nothing is under way, and this pass began nothing."""
+    reconciling = find(stored.conditions, ConditionType.RECONCILING)
+    busy = reconciling is not None and reconciling.status is ConditionStatus.TRUE
+    began = applied.written or applied.removed or applied.troubles or applied.retry
+    return stored.observed_generation == generation and not busy and not began
 
 
 def _raise_if_unreachable(unreadable: Mapping[Resource, errors.RequestError]) -> None:
