@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-import base64
-import json
-
 import pytest
 
 from conftest import Serving
+from stack.agent import Agent
 from stack.client import Client
 from stack.install import Testbed, image
-from stack.kubectl import Kubectl, wait_for
+from stack.kubectl import wait_for
 
-FACTS = """
-import json, sys, urllib.error, urllib.request
-token = sys.argv[2] if len(sys.argv) > 2 else ""
-headers = {"authorization": "Bearer " + token} if token else {}
-request = urllib.request.Request(sys.argv[1], headers=headers)
-try:
-    with urllib.request.urlopen(request, timeout=5) as reply:
-        print(json.dumps([reply.status, len(reply.read())]))
-except urllib.error.HTTPError as error:
-    print(json.dumps([error.code, len(error.read())]))
-"""
+PORTS = {"valkey": [6379], "prefill": [8000, 5600, 9095], "decode": [8000, 9095]}
 
 
-def addresses(kubectl: Kubectl, role: str) -> list[str]:
-    pods = kubectl.list("pods", f"kvserving.io/kvserving=quickstart,kvserving.io/role={role}")
-    return [pod["status"]["podIP"] for pod in pods]
+def targets_of(serving: Serving) -> dict[str, list[str]]:
+    """Every address and port of an object's tier and engines, by role."""
+    pods = serving.kubectl.list("pods", f"kvserving.io/kvserving={serving.name}")
+    return {
+        role: [
+            f"{pod['status']['podIP']}:{port}"
+            for pod in pods
+            if pod["metadata"]["labels"]["kvserving.io/role"] == role
+            for port in numbers
+        ]
+        for role, numbers in PORTS.items()
+    }
 
 
 @pytest.fixture(scope="module")
 def targets(quickstart: Serving) -> dict[str, list[str]]:
-    ports = {"valkey": [6379], "prefill": [8000, 5600, 9095], "decode": [8000, 9095]}
-    return {
-        role: [f"{ip}:{port}" for ip in addresses(quickstart.kubectl, role) for port in numbers]
-        for role, numbers in ports.items()
-    }
+    return targets_of(quickstart)
 
 
 @pytest.mark.parametrize("where", ["same namespace", "another namespace"])
@@ -70,19 +63,33 @@ def test_the_refusal_is_the_policy_and_not_a_dead_port(
     assert out.strip() == "open"
 
 
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_objects_side_by_side_reach_nothing_of_each_other(
+    role: str, quickstart: Serving, quickstart_pcp: Serving
+) -> None:
+    """Two objects in one namespace: an engine of the one is a stranger to the other."""
+    for one, other in ((quickstart, quickstart_pcp), (quickstart_pcp, quickstart)):
+        theirs = [target for group in targets_of(other).values() for target in group]
+        assert len(theirs) >= sum(len(numbers) for numbers in PORTS.values())
+        inside = Client(one.kubectl, f"{one.name}-{role}-0")
+        assert not any(inside.ports(*theirs).values()), f"{one.name} reaches {other.name}"
+
+
+def test_objects_side_by_side_share_no_password(
+    quickstart: Serving, quickstart_pcp: Serving
+) -> None:
+    secrets = [
+        (serving.kubectl.get("secret", f"{serving.name}-auth") or {})["data"]
+        for serving in (quickstart, quickstart_pcp)
+    ]
+    assert all(len(secret) >= 3 for secret in secrets)
+    assert not set(secrets[0].values()) & set(secrets[1].values())
+
+
 def test_facts_need_the_token(quickstart: Serving) -> None:
-    kubectl, pod = quickstart.kubectl, "quickstart-prefill-0"
-    url = "http://127.0.0.1:9095/v1/facts"
-
-    def facts(*token: str) -> list[int]:
-        out = kubectl.exec(pod, "python3", "-c", FACTS, url, *token, container="engine")
-        answer: list[int] = json.loads(out)
-        return answer
-
-    secret = kubectl.run("get", "secret", "quickstart-auth", "-o", "jsonpath={.data.agent-token}")
-    token = base64.b64decode(secret).decode().strip()
-    assert facts()[0] == 401
-    assert facts("wrong")[0] == 401
-    status, size = facts(token)
+    agent = Agent(quickstart.kubectl, quickstart.name, "quickstart-prefill-0")
+    assert agent.ask()[0] == 401
+    assert agent.ask("wrong")[0] == 401
+    status, body = agent.ask(agent.token())
     assert status == 200
-    assert 200 < size < 8192
+    assert 200 < len(body) < 8192

@@ -151,5 +151,6 @@ def test_settled_objects_cost_no_write(fleet: Fleet, window: str) -> None:
     }
     assert renewals >= SECONDS / RENEWED_EVERY / 2, "the audit log saw not even the Lease"
     assert looked >= len(NAMES), "nobody looked"
-    assert fleet.agents.times - asked >= len(NAMES), "nobody asked the agents"
+    # An answer is good for ten seconds: not every pass asks.
+    assert fleet.agents.times - asked >= len(NAMES) / 2, "nobody asked the agents"
     assert {p["metadata"]["name"] for p in cluster.list(paths.KVSERVINGS)} == set(NAMES)
