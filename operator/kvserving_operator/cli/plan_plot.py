@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kvserving_operator.cli.errors import UsageError
+from kvserving_operator.cli.plotting import draw_into
 from kvserving_operator.cost import Load, Model, load_seconds, recompute_seconds
 from kvserving_operator.sizing.answer import Answer
 from kvserving_operator.sizing.units import as_rate, as_tokens
@@ -25,22 +26,7 @@ def draw(made: Answer, path: Path) -> None:
             "--plot: needs the cost model; give --tokens-per-second, --bandwidth, --fixed-seconds "
             "and --bytes-per-token or --model-card"
         )
-    try:
-        import matplotlib as mpl  # noqa: PLC0415 - an extra
-        from matplotlib.figure import Figure  # noqa: PLC0415
-    except ImportError as error:
-        raise UsageError(
-            "--plot: matplotlib is missing; install kvserving-operator[cli]"
-        ) from error
-    # Text stays text, and the same plot has the same bytes.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "kvserving"}):
-        figure = Figure(figsize=(8, 5), layout="constrained")
-        _axes(figure.subplots(), made, model)
-        svg = path.suffix.lower() == ".svg"
-        try:
-            figure.savefig(path, dpi=144, metadata={"Date": None} if svg else None)
-        except OSError as error:
-            raise UsageError(f"--plot {path}: {error.strerror}") from error
+    draw_into(path, (8, 5), lambda figure: _axes(figure.subplots(), made, model))
 
 
 def _axes(axes: Any, made: Answer, model: Model) -> None:

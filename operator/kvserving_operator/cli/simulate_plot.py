@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kvserving_operator.cli.errors import UsageError
+from kvserving_operator.cli.plotting import draw_into
 from kvserving_operator.simulation.job import Job
 
 _OURS, _LATE, _THEIRS, _GREY = "#1f6fb4", "#c0392b", "#e08214", "#666666"
@@ -18,24 +18,13 @@ def draw(
     Raises:
         UsageError: When matplotlib is missing or the file cannot be made.
     """
-    try:
-        import matplotlib as mpl  # noqa: PLC0415 - an extra
-        from matplotlib.figure import Figure  # noqa: PLC0415
-    except ImportError as error:
-        raise UsageError(
-            "--plot: matplotlib is missing; install kvserving-operator[cli]"
-        ) from error
-    # Text stays text, and the same plot has the same bytes.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "kvserving"}):
-        figure = Figure(figsize=(10, 4.5), layout="constrained")
+
+    def panels(figure: Any) -> None:
         over_time, spread = figure.subplots(1, 2)
         _over_time(over_time, requests)
         _spread(spread, requests, result, other)
-        svg = path.suffix.lower() == ".svg"
-        try:
-            figure.savefig(path, dpi=144, metadata={"Date": None} if svg else None)
-        except OSError as error:
-            raise UsageError(f"--plot {path}: {error.strerror}") from error
+
+    draw_into(path, (10, 4.5), panels)
 
 
 def _over_time(axes: Any, requests: Sequence[Job]) -> None:

@@ -1,4 +1,4 @@
-"""Fixtures of the agent's real-process tests: the pages of vLLM, and an agent beside them."""
+"""Fixtures of the agent's real-process tests: vLLM's pages, the store's port, an agent."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from .ports import Store
 from .processes import QUICK, Agent, VllmPages
 
 
@@ -24,3 +25,12 @@ def agent(tmp_path: Path, pages: VllmPages) -> Iterator[Agent]:
     process = Agent(tmp_path, pages.port, **QUICK)
     yield process
     process.end()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """The real control port of the sharded store, open for questions."""
+    served = Store(tmp_path)
+    served.serve("s1")
+    yield served
+    served.end()

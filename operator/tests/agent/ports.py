@@ -32,25 +32,13 @@ class ControlPort(Process):
         script = str(Path(__file__).with_name(self.script))
         env = {**os.environ, "PYTHONPATH": str(PATCHES / self.package)}
         self.spawn(sys.executable, script, str(self.port), start, *arguments, env=env)
-        self._answer("listening")
+        self.says("listening")
 
     def state(self) -> dict[str, Any]:
         """What it says itself, without the agent."""
         with urllib.request.urlopen(f"{self.url}/v1/state", timeout=5) as response:  # noqa: S310
             state: dict[str, Any] = json.load(response)
         return state
-
-    def tell(self, line: str) -> None:
-        stdin = self.running.stdin
-        assert stdin
-        stdin.write(line + "\n")
-        stdin.flush()
-        self._answer("done")
-
-    def _answer(self, expected: str) -> None:
-        stdout = self.running.stdout
-        assert stdout
-        assert stdout.readline().strip() == expected, self.log.read_text()
 
 
 class Store(ControlPort):

@@ -70,6 +70,20 @@ class Process:
             )
         return self.child
 
+    def tell(self, line: str) -> None:
+        """Write a line to its input, and wait until it says that it is done."""
+        stdin = self.running.stdin
+        assert stdin
+        stdin.write(line + "\n")
+        stdin.flush()
+        self.says("done")
+
+    def says(self, expected: str) -> None:
+        """The next line of its output is this one."""
+        stdout = self.running.stdout
+        assert stdout
+        assert stdout.readline().strip() == expected, self.log.read_text()
+
     def end(self) -> None:
         """End it whatever state it is in."""
         if self.child is None:
@@ -93,7 +107,7 @@ class VllmPages(Process):
     def start(self, **behaviour: Any) -> None:
         script = Path(__file__).with_name("vllm_pages.py")
         self.spawn(sys.executable, str(script), str(self.port))
-        self._answer("listening")
+        self.says("listening")
         if behaviour:
             self.behave(**behaviour)
 
@@ -102,16 +116,7 @@ class VllmPages(Process):
         self.start()
 
     def behave(self, **behaviour: Any) -> None:
-        stdin = self.running.stdin
-        assert stdin
-        stdin.write(json.dumps(behaviour) + "\n")
-        stdin.flush()
-        self._answer("done")
-
-    def _answer(self, expected: str) -> None:
-        stdout = self.running.stdout
-        assert stdout
-        assert stdout.readline().strip() == expected, self.log.read_text()
+        self.tell(json.dumps(behaviour))
 
 
 class Agent(Process):

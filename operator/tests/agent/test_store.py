@@ -16,14 +16,6 @@ from .store_state import CAPABILITIES
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    served = Store(tmp_path)
-    served.serve("s1")
-    yield served
-    served.end()
-
-
-@pytest.fixture
 def beside(tmp_path: Path, pages: VllmPages, store: Store) -> Iterator[Agent]:
     agent = Agent(tmp_path, pages.port, **QUICK, KVSERVING_AGENT_STORE_URL=store.url)
     pages.start()

@@ -18,14 +18,6 @@ DEFAULTS = {"mode": "Auto", "minTokens": 0}
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    served = Store(tmp_path)
-    served.serve("s1")
-    yield served
-    served.end()
-
-
-@pytest.fixture
 def granikv(tmp_path: Path) -> Iterator[GraniKV]:
     served = GraniKV(tmp_path)
     served.serve("g1")

@@ -17,8 +17,8 @@ from .harness import (
     example,
     rss_mib,
     user_kubeconfig,
-    wait_for,
 )
+from .restarts import restarted
 
 
 def is_child_write(seen: Seen) -> bool:
@@ -66,26 +66,8 @@ def test_restarted_over_settled_objects_it_writes_to_no_child(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     names = [f"kvs-{index}" for index in range(5)]
-    with OperatorProcess(cluster, tmp_path) as operator, Kubelet(cluster):
-        for name in names:
-            cluster.create(example(name))
-        for name in names:
-            cluster.settled(name)
-        assert operator.stop() == 0
-        mark = cluster.plane.audit.mark()
-        operator.start()
-        cluster.plane.audit.wait_for(
-            lambda w: w.resource == "leases" and w.namespace == cluster.namespace,
-            since=mark,
-            at_least=3,
-            timeout=30,
-        )
-        wait_for(lambda: passes(operator) >= len(names), what="a pass of each object")
+    with restarted(cluster, tmp_path, names) as (operator, mark):
         assert cluster.writes(mark) == []
         assert operator.unexpected == []
         assert rss_mib(operator.process.pid) < 120
         assert cpu_seconds(operator.process.pid) > 0
-
-
-def passes(operator: OperatorProcess) -> float:
-    return operator.metric('kvserving_operator_passes_total{outcome="success"}')

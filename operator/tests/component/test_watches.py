@@ -22,6 +22,7 @@ from .harness import (
     user_kubeconfig,
     wait_for,
 )
+from .restarts import restarted
 
 KINDS = len(paths.WATCHED) + 1
 QUESTIONS = len(paths.OPTIONAL_CHILDREN)
@@ -105,21 +106,7 @@ def test_watches_begin_with_one_list_a_kind_however_many_objects_there_are(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     names = [f"kvs-{number}" for number in range(6)]
-    with OperatorProcess(cluster, tmp_path) as operator, Kubelet(cluster):
-        for name in names:
-            cluster.create(example(name))
-        for name in names:
-            cluster.settled(name)
-        assert operator.stop() == 0
-        mark = cluster.plane.audit.mark()
-        operator.start()
-        cluster.plane.audit.wait_for(
-            lambda w: w.resource == "leases" and w.namespace == cluster.namespace,
-            since=mark,
-            at_least=2,
-            timeout=30,
-        )
-        wait_for(lambda: passes(operator) >= len(names), what="a pass of each object")
+    with restarted(cluster, tmp_path, names) as (operator, mark):
         asked = requests(operator)
         lists = {what: n for what, n in asked.items() if what.startswith("list ")}
         assert lists == {f"list {kind.plural}": 1 for kind in (paths.KVSERVINGS, *paths.WATCHED)}
