@@ -5,7 +5,6 @@ passes come in bursts, and silence for longer: who cannot be reached must not ho
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,10 +13,9 @@ from typing import Final, Self
 import aiohttp
 
 from kvserving_operator.engines import ports
-from kvserving_operator.observe.store import Facts, gist
+from kvserving_operator.measure import MOST_BYTES, EngineFacts, parse_body
 from kvserving_operator.plan.model import Manifest
 
-SCHEMA: Final = 1
 TIMEOUT: Final = 2.0
 """Seconds for one agent: it answers from memory."""
 CONNECT_TIMEOUT: Final = 0.5
@@ -25,8 +23,8 @@ REMEMBERED: Final = 10.0
 """Seconds for which an answer is good."""
 SILENT: Final = 60.0
 """Seconds for which an agent that did not answer is left alone."""
-_MOST_BYTES: Final = 64 * 1024
-_MOST_PODS: Final = 10_000
+_MOST_PODS: Final = 2_000
+"""Answers that are kept; of one that is made to be large there are some 60 KiB."""
 _CONNECTIONS: Final = 256
 """At once. The wait for one counts as silence, so those that hang must not hold them all."""
 
@@ -34,7 +32,7 @@ _CONNECTIONS: Final = 256
 @dataclass(frozen=True, slots=True)
 class _Answer:
     until: float
-    facts: Facts | None
+    facts: EngineFacts | None
 
 
 class Agents:
@@ -61,22 +59,27 @@ class Agents:
         if self._session is not None:
             await self._session.close()
 
-    async def facts(self, pods: Iterable[Manifest], token: str) -> dict[str, Facts | None]:
+    async def facts(
+        self, pods: Iterable[Manifest], token: str, *, anew: bool = False
+    ) -> dict[str, EngineFacts | None]:
         """The facts of each pod that has an address, by its name; None where there are none.
 
-        Of the facts `store.gist`.
+        Args:
+            pods: Whom to ask.
+            token: The bearer token of these agents.
+            anew: Ask whatever is remembered: their ages then count from now.
         """
         asked = [pod for pod in pods if (pod.get("status") or {}).get("podIP")]
-        answers = await asyncio.gather(*(self._of(pod, token) for pod in asked))
+        answers = await asyncio.gather(*(self._of(pod, token, anew=anew) for pod in asked))
         now = self._clock()
         self._answers = {uid: kept for uid, kept in self._answers.items() if kept.until >= now}
         return {pod["metadata"]["name"]: facts for pod, facts in zip(asked, answers, strict=True)}
 
-    async def _of(self, pod: Manifest, token: str) -> Facts | None:
-        uid = pod["metadata"]["uid"]
+    async def _of(self, pod: Manifest, token: str, *, anew: bool) -> EngineFacts | None:
+        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
         known = self._answers.pop(uid, None)
-        if known is None or self._clock() > known.until:
-            facts = await self._ask(pod["status"]["podIP"], token)
+        if anew or known is None or self._clock() > known.until:
+            facts = await self._ask(name, pod["status"]["podIP"], token)
             kept = SILENT if facts is None else REMEMBERED
             known = _Answer(self._clock() + kept, facts)
         self._answers[uid] = known
@@ -84,7 +87,7 @@ class Agents:
             del self._answers[next(iter(self._answers))]
         return known.facts
 
-    async def _ask(self, address: str, token: str) -> Facts | None:
+    async def _ask(self, pod: str, address: str, token: str) -> EngineFacts | None:
         host = f"[{address}]" if ":" in address else address
         headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
         if self._session is None:
@@ -95,7 +98,7 @@ class Agents:
             ) as response:
                 if response.status != 200:
                     return None
-                return _parsed(await _body(response))
+                return parse_body(pod, await _body(response))
         except (aiohttp.ClientError, TimeoutError, OSError):
             return None
 
@@ -108,16 +111,6 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
-        if len(body) > _MOST_BYTES:
+        if len(body) > MOST_BYTES:
             break
     return bytes(body)
-
-
-def _parsed(body: bytes) -> Facts | None:
-    try:
-        facts = json.loads(body) if len(body) <= _MOST_BYTES else None
-    except (ValueError, RecursionError):
-        return None
-    if isinstance(facts, dict) and facts.get("schema") == SCHEMA:
-        return gist(facts)
-    return None

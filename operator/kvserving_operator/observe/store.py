@@ -7,15 +7,11 @@ the tier, not about the role. Messages hold no counts and no times.
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from kvserving_operator.api.conditions import Reason
+from kvserving_operator.measure import ControlFacts, EngineFacts
 
-Facts = Mapping[str, Any]
-"""The answer of an agent (kvserving_agent/facts.py)."""
-_READ: Final = ("startId", "closed", "ageSeconds", "lastError")
-_MOST_WORDS: Final = 64
-_LONGEST_WORD: Final = 80
 FRESH: Final = 60.0
 """Seconds after which a state says nothing about now."""
 
@@ -64,28 +60,9 @@ class StoreHealth:
     """Some engine is about to say how it is: it is worth asking again soon."""
 
 
-def gist(facts: Facts) -> Facts:
-    """What is read of an answer: it is kept for a while, and may be large and anything."""
-    listed, state = facts.get("capabilities"), facts.get("store")
-    listed = listed if isinstance(listed, list) else []
-    words = [word[:_LONGEST_WORD] for word in listed if isinstance(word, str)]
-    return {
-        "capabilities": words[:_MOST_WORDS],
-        "store": {field: _plain(state.get(field)) for field in _READ}
-        if isinstance(state, dict)
-        else None,
-    }
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, str):
-        return value[:_LONGEST_WORD]
-    return value if isinstance(value, float) or (isinstance(value, int) and value < 1e12) else None
-
-
 def read_stores(
     promises: frozenset[str],
-    answers: Mapping[str, Facts | None],
+    answers: Mapping[str, EngineFacts | None],
     *,
     outdated: Collection[str] = (),
 ) -> StoreHealth:
@@ -97,43 +74,38 @@ def read_stores(
     faults: list[StoreFault] = []
     waiting = False
     for pod, facts in sorted(answers.items()):
-        state = None if facts is None else facts.get("store")
-        if facts is None or not isinstance(state, dict):
+        if facts is None or facts.store is None:
             continue
-        if _is_passing(state):
+        if _is_passing(facts.store):
             waiting = True
         else:
             due = frozenset[str]() if pod in outdated else promises
-            faults.extend(_faults(pod, due, facts.get("capabilities"), state))
+            faults.extend(_faults(pod, due, facts.capabilities, facts.store))
     return StoreHealth(faults=tuple(faults), waiting=waiting)
 
 
-def _is_passing(state: Mapping[str, Any]) -> bool:
-    # What is compared may be anything, also what no set can hold.
-    if state.get("closed") in tuple(_PASSING):
+def _is_passing(state: ControlFacts) -> bool:
+    if state.closed in _PASSING:
         return True
-    age = state.get("ageSeconds")
-    if state.get("startId") is None or not isinstance(age, int | float):
-        return state.get("lastError") in (None, "Timeout")
-    return age > FRESH
+    if state.start_id is None or state.age_seconds is None:
+        return state.last_error in (None, "Timeout")
+    return state.age_seconds > FRESH
 
 
 def _faults(
-    pod: str, promises: frozenset[str], capabilities: object, state: Mapping[str, Any]
+    pod: str, promises: frozenset[str], capabilities: frozenset[str], state: ControlFacts
 ) -> Iterator[StoreFault]:
     after = "its tier is closed, it computes and serves"
-    if state.get("startId") is None:
+    if state.start_id is None:
         what = f"pod {pod} has no store (nobody answers as one on port 9096): {after}"
         yield StoreFault(reason=Reason.FEATURE_MISSING, message=what)
         return
-    closed = state.get("closed")
-    if isinstance(closed, str):
+    closed = state.closed
+    if closed is not None:
         word = closed if _WORD.fullmatch(closed) else "an unreadable reason"
         reason, why = _CLOSED.get(closed, (Reason.TIER_CLOSED, "see docs/sharded-store.md"))
         yield StoreFault(reason=reason, message=f"pod {pod}: {why} ({word}): {after}")
         return
-    listed = capabilities if isinstance(capabilities, list) else []
-    present = {word for word in listed if isinstance(word, str)}
-    if missing := sorted(promises - present):
+    if missing := sorted(promises - capabilities):
         what = f"pod {pod} lacks {', '.join(missing)}, which spec.engine.features promises"
         yield StoreFault(reason=Reason.FEATURE_MISSING, message=what)

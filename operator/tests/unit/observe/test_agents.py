@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from kvserving_operator.measure import EngineFacts
 from kvserving_operator.observe import agents
 from kvserving_operator.observe.agents import Agents
 
 GOOD = {"schema": 1, "capabilities": [], "store": None}
-FACTS = {"capabilities": [], "store": None}
+
+
+def facts(name: str) -> EngineFacts:
+    return EngineFacts(pod=name)
 
 
 class Server:
@@ -76,7 +80,7 @@ async def ask(server: Server, *pods: dict[str, Any]) -> dict[str, Any]:
 
 async def test_every_pod_with_an_address_is_asked_with_the_token(server: Server):
     found = await ask(server, pod("a"), pod("b"), pod("c", None))
-    assert found == {"a": FACTS, "b": FACTS}
+    assert found == {"a": facts("a"), "b": facts("b")}
     assert server.tokens == ["Bearer secret"] * 2
 
 
@@ -91,7 +95,7 @@ async def test_what_is_no_answer_is_none(server: Server, answer: str):
 
 async def test_an_answer_in_several_pieces_is_read_whole(server: Server):
     server.answer, server.pieces = GOOD | {"numbers": "x" * 20_000}, 5
-    assert await ask(server, pod("a")) == {"a": FACTS}
+    assert await ask(server, pod("a")) == {"a": facts("a")}
 
 
 async def test_a_refusal_and_a_redirect_are_none(server: Server):
@@ -117,7 +121,7 @@ async def test_silence_costs_one_time_out_and_is_remembered(
         assert await asking.facts([pod("a")], "t") == {"a": None}
         assert len(server.tokens) == 2, "asked again although it was silent a moment ago"
         server.delay, now[0] = 0.0, agents.SILENT + 1
-        assert await asking.facts([pod("a")], "t") == {"a": FACTS}
+        assert await asking.facts([pod("a")], "t") == {"a": facts("a")}
 
 
 async def test_many_that_hang_take_nobody_s_turn(server: Server):
@@ -135,25 +139,19 @@ async def test_nothing_is_kept_of_pods_that_nobody_asks_about_any_more(server: S
         assert set(asking._answers) == {"uid-p-19"}
 
 
-async def test_of_a_large_answer_only_what_is_read_is_kept(server: Server):
-    state = {"startId": "s", "closed": ["x"] * 50, "ageSeconds": 1.5, "counters": {"a": 1}}
-    server.answer = GOOD | {
-        "capabilities": ["ShardedStore", ["x"], *("w" * 200 for _ in range(100))],
-        "store": state | {"lastError": "e" * 10_000},
-        "numbers": [[]] * 1000,
-    }
-    found = (await ask(server, pod("a")))["a"]
-    assert set(found) == {"capabilities", "store"}
-    assert found["capabilities"][0] == "ShardedStore"
-    assert len(json.dumps(found)) < 10_000
-    expected = {"startId": "s", "closed": None, "ageSeconds": 1.5, "lastError": "e" * 80}
-    assert found["store"] == expected
+async def test_asked_anew_nothing_remembered_counts(server: Server):
+    async with Agents(port=server.port) as asking:
+        await asking.facts([pod("a")], "t")
+        server.answer = {**GOOD, "capabilities": ["X"]}
+        assert (await asking.facts([pod("a")], "t"))["a"] == facts("a")
+        assert (await asking.facts([pod("a")], "t", anew=True))["a"].capabilities == {"X"}
+        assert (await asking.facts([pod("a")], "t"))["a"].capabilities == {"X"}
 
 
 async def test_a_successor_of_the_same_name_is_another_pod(server: Server):
     async with Agents(port=server.port) as asking:
-        assert await asking.facts([pod("a")], "t") == {"a": FACTS}
+        assert await asking.facts([pod("a")], "t") == {"a": facts("a")}
         server.answer = {**GOOD, "capabilities": ["X"]}
-        assert (await asking.facts([pod("a")], "t"))["a"] == FACTS
+        assert (await asking.facts([pod("a")], "t"))["a"] == facts("a")
         successor = pod("a") | {"metadata": {"name": "a", "uid": "another"}}
-        assert (await asking.facts([successor], "t"))["a"]["capabilities"] == ["X"]
+        assert (await asking.facts([successor], "t"))["a"].capabilities == {"X"}

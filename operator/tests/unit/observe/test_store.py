@@ -11,6 +11,7 @@ import pytest
 from kvserving_agent import facts as agent_facts
 from kvserving_agent.facts import VLLM_NUMBERS, Fault, Snapshot, StoreState
 from kvserving_operator.api.conditions import ConditionStatus, ConditionType, Reason
+from kvserving_operator.measure import EngineFacts, parse
 from kvserving_operator.observe.store import _CLOSED, _PASSING, StoreFault, read_stores
 from kvserving_operator.status import compute
 from kvserving_operator.status.roles import role_conditions
@@ -29,7 +30,7 @@ STATE = StoreState(
 PACKAGE = Path(__file__).parents[4] / "engine-patches" / "sharded-store"
 
 
-def facts(
+def answer(
     state: StoreState | None = STATE, error: Fault | None = None, *, stores: bool = True
 ) -> dict[str, Any]:
     """What the agent really answers."""
@@ -43,6 +44,19 @@ def facts(
         table=VLLM_NUMBERS,
         stores=stores,
     )
+
+
+def facts(
+    state: StoreState | None = STATE, error: Fault | None = None, *, stores: bool = True
+) -> EngineFacts:
+    """And what is understood."""
+    return read(answer(state, error, stores=stores))
+
+
+def read(given: dict[str, Any]) -> EngineFacts:
+    found = parse("x-0", given)
+    assert found is not None
+    return found
 
 
 def test_open_stores_with_what_was_promised_are_fine():
@@ -80,17 +94,17 @@ def test_an_unknown_reason_is_told_as_it_is_and_a_hostile_one_is_not():
 @pytest.mark.parametrize("odd", [["Starting"], {"a": 1}, 7, True, [[[]]]])
 @pytest.mark.parametrize("field", ["closed", "lastError", "ageSeconds", "startId"])
 def test_what_is_no_word_where_a_word_belongs_breaks_no_pass(field: str, odd: object):
-    answer = facts()
-    answer["store"][field] = odd
-    assert read_stores(PROMISES, {"x-0": answer}).faults == ()
-    nameless = facts(None, Fault.REFUSED)
+    given = answer()
+    given["store"][field] = odd
+    assert read_stores(PROMISES, {"x-0": read(given)}).faults == ()
+    nameless = answer(None, Fault.REFUSED)
     nameless["store"][field] = odd
-    read_stores(PROMISES, {"x-0": nameless})
+    read_stores(PROMISES, {"x-0": read(nameless)})
 
 
 def test_capabilities_that_are_no_words_keep_no_promise():
-    answer = facts() | {"capabilities": [["ShardedStore"], {}, 1, "RankedRemote"]}
-    [fault] = read_stores(PROMISES, {"x-0": answer}).faults
+    given = answer() | {"capabilities": [["ShardedStore"], {}, 1, "RankedRemote"]}
+    [fault] = read_stores(PROMISES, {"x-0": read(given)}).faults
     assert "lacks ShardedStore," in fault.message
 
 
@@ -115,7 +129,7 @@ def test_what_does_not_answer_as_a_store_is_none(error: Fault):
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "said",
     [
         facts(None),
         facts(None, Fault.TIMEOUT),
@@ -124,8 +138,8 @@ def test_what_does_not_answer_as_a_store_is_none(error: Fault):
         facts(replace(STATE, at=103.0 - 61)),
     ],
 )
-def test_who_has_not_said_is_asked_again_and_not_blamed(answer: dict[str, Any]):
-    health = read_stores(PROMISES, {"x-0": answer})
+def test_who_has_not_said_is_asked_again_and_not_blamed(said: EngineFacts):
+    health = read_stores(PROMISES, {"x-0": said})
     assert health.faults == ()
     assert health.waiting
 
