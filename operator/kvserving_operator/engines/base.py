@@ -209,6 +209,8 @@ class Launch:
     """Content of the LMCache file, or None."""
     store: Port | None
     """Where, on loopback, the store in the engine is asked for its state; None: there is none."""
+    hot: Port | None
+    """The same for GraniKV in the engine."""
 
 
 class Engine(Protocol):

@@ -10,9 +10,15 @@ from typing import Final
 from kvserving_operator.api.types import EnvVar
 from kvserving_operator.api.v1alpha1 import HotMode, HotSpec
 from kvserving_operator.engines import ports
+from kvserving_operator.engines.ports import Port
 
 BACKEND: Final = "granikv"
 """Name of the attention backend that it registers."""
+
+
+def control(hot: HotSpec) -> Port | None:
+    """Where an engine that decodes answers for GraniKV; None when HOT is off."""
+    return None if hot.mode is HotMode.OFF else ports.GRANIKV_CONTROL
 
 
 def environment(hot: HotSpec) -> Iterable[EnvVar]:

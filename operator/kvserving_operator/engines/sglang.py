@@ -92,6 +92,7 @@ class SGLang:
             annotations={SMG_BOOTSTRAP_PORT: str(ports.BOOTSTRAP.number)} if producer else {},
             cache_file=None,
             store=None,
+            hot=granikv.control(spec.kv_cache.hot) if role is Role.DECODE else None,
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kvserving_operator.api.v1alpha1 import (
+    Attention,
     BufferDevice,
     HotMode,
     KVDtype,
@@ -25,6 +26,7 @@ from kvserving_operator.engines.rules import (
 )
 
 _NIXL: Final = "spec.transfer.nixl"
+_HOT_OFF: Final = "set spec.kvCache.hot.mode to Off"
 
 
 def arguments_are_not_owned(proposal: Proposal) -> Iterator[Fault]:
@@ -36,6 +38,36 @@ def hot_has_its_backend(proposal: Proposal) -> Iterator[Fault]:
     """GraniKV is an attention backend; another one named after it would win."""
     if proposal.spec.kv_cache.hot.mode is not HotMode.OFF:
         yield from refuse_everywhere(sglang_owned.HOT_FLAGS, proposal, "is HOT's")
+
+
+def hot_is_what_granikv_serves(proposal: Proposal) -> Iterator[Fault]:
+    """What GraniKV refuses at the engine's start, or has nothing to hold for (docs/granikv.md)."""
+    spec, decode = proposal.spec, proposal.spec.decode.parallelism
+    if spec.kv_cache.hot.mode is HotMode.OFF:
+        return
+    for name, size in (("tensor", decode.tensor), ("pipeline", decode.pipeline)):
+        if size > 1:
+            yield invalid(
+                f"spec.decode.parallelism.{name}",
+                "GraniKV serves on one accelerator a replica",
+                f"set it to 1 and raise spec.decode.replicas, or {_HOT_OFF}",
+            )
+    if spec.prefill is not None:
+        yield invalid(
+            "spec.prefill",
+            "SGLang keeps no shared prefixes on engines that only decode, so nothing becomes HOT",
+            f"remove it, or {_HOT_OFF}",
+        )
+    if spec.model.attention in (Attention.MLA, Attention.HYBRID):
+        yield invalid(
+            "spec.model.attention",
+            f"GraniKV has no HOT slabs for {spec.model.attention.value} attention",
+            f"use a model with GQA or MHA, or {_HOT_OFF}",
+        )
+    if spec.kv_cache.dtype is KVDtype.FP8:
+        yield invalid(
+            "spec.kvCache.dtype", "GraniKV has no FP8 KV", f"set it to Auto or BF16, or {_HOT_OFF}"
+        )
 
 
 def roles_agree_on_kv(proposal: Proposal) -> Iterator[Fault]:
@@ -136,6 +168,7 @@ RULES: Final[tuple[Rule, ...]] = (
     arguments_are_readable,
     arguments_are_not_owned,
     hot_has_its_backend,
+    hot_is_what_granikv_serves,
     roles_agree_on_kv,
     environment_is_not_owned,
     tiers_are_vllms,

@@ -107,6 +107,7 @@ class VLLM:
             store=ports.STORE_CONTROL
             if wiring.cache and lmcache.knows_ranks(wiring.cache)
             else None,
+            hot=granikv.control(spec.kv_cache.hot) if role is Role.DECODE else None,
         )
 
 

@@ -10,6 +10,7 @@ from kvserving_operator.api.conditions import Reason
 from kvserving_operator.api.v1alpha1 import (
     AutomationMode,
     EngineFeature,
+    EngineType,
     HotMode,
     KVServingSpec,
     MetricsSource,
@@ -26,12 +27,16 @@ def _automatic(mode: AutomationMode) -> bool:
     return mode is not AutomationMode.OFF
 
 
+def _is_vllm(spec: KVServingSpec) -> bool:
+    return spec.engine.type is EngineType.VLLM
+
+
 NOT_YET: Final[tuple[tuple[str, str, str, _Asked], ...]] = (
     (
         "spec.engine.features",
-        "the engine feature GraniKV",
-        "remove GraniKV from it",
-        lambda spec: EngineFeature.GRANIKV in spec.engine.features,
+        "GraniKV in vLLM",
+        "remove GraniKV from it, or set spec.engine.type to SGLang in a new object",
+        lambda spec: _is_vllm(spec) and EngineFeature.GRANIKV in spec.engine.features,
     ),
     (
         "spec.prefill.nodesPerReplica",
@@ -47,9 +52,9 @@ NOT_YET: Final[tuple[tuple[str, str, str, _Asked], ...]] = (
     ),
     (
         "spec.kvCache.hot.mode",
-        "GraniKV",
+        "GraniKV in vLLM",
         "set it to Off",
-        lambda spec: spec.kv_cache.hot.mode is not HotMode.OFF,
+        lambda spec: _is_vllm(spec) and spec.kv_cache.hot.mode is not HotMode.OFF,
     ),
     (
         "spec.transfer.peerRestart",

@@ -122,6 +122,8 @@ def _agent(plan: Plan, role: RolePlan) -> dict[str, Any]:
     }
     if role.launch.store is not None:
         fixed["KVSERVING_AGENT_STORE_URL"] = f"http://127.0.0.1:{role.launch.store.number}"
+    if role.launch.hot is not None:
+        fixed["KVSERVING_AGENT_HOT_URL"] = f"http://127.0.0.1:{role.launch.hot.number}"
     uid = {"fieldRef": {"fieldPath": "metadata.uid"}}
     return {
         "name": AGENT_CONTAINER,

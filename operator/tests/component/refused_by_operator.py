@@ -226,6 +226,8 @@ PODS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
 }
 
+HOT = {"engine.features": ["GraniKV"], "kvCache.hot.mode": "Fixed"}
+
 SGLANG_ENGINE: dict[str, tuple[dict[str, Any], str, str]] = {
     f"SGLang: {row}": (SGLANG | changes, field, remedy)
     for row, (changes, field, remedy) in {
@@ -251,19 +253,31 @@ SGLANG_ENGINE: dict[str, tuple[dict[str, Any], str, str]] = {
             "spec.engine.env[0]",
             "spec.transfer.nixl",
         ),
+        "HOT over several ranks": (
+            HOT | {"decode.parallelism": {"tensor": 2}},
+            "spec.decode.parallelism.tensor",
+            "raise spec.decode.replicas",
+        ),
+        "HOT behind prefill": (HOT | {"prefill": {}}, "spec.prefill", "remove it"),
+        "HOT with latent attention": (
+            HOT | {"model.attention": "MLA"},
+            "spec.model.attention",
+            "GQA or MHA",
+        ),
+        "HOT in FP8": (HOT | {"kvCache.dtype": "FP8"}, "spec.kvCache.dtype", "Auto or BF16"),
     }.items()
 }
 
 # what is in the API and not built yet; a line goes with the issue that builds it
 NOT_YET: dict[str, tuple[dict[str, Any], str, str]] = {
-    "GraniKV": ({"engine.features": ["GraniKV"]}, "spec.engine.features", "remove GraniKV"),
+    "GraniKV in vLLM": ({"engine.features": ["GraniKV"]}, "spec.engine.features", "remove GraniKV"),
     "prefill on nodes": (
         {"prefill.nodesPerReplica": 2},
         "spec.prefill.nodesPerReplica",
         "set it to 1",
     ),
     "decode on nodes": ({"decode.nodesPerReplica": 2}, "spec.decode.nodesPerReplica", "to 1"),
-    "HOT": (
+    "HOT in vLLM": (
         {"kvCache.hot.mode": "Fixed", "engine.features": ["GraniKV"]},
         "spec.kvCache.hot.mode",
         "set it to Off",

@@ -2,11 +2,20 @@ import json
 
 import pytest
 
+from kvserving_operator.api.conditions import Reason
 from kvserving_operator.engines import ports
 from kvserving_operator.engines.base import Role
 from kvserving_operator.engines.registry import ENGINES
 from kvserving_operator.engines.sglang_owned import ENGINE_ONLY_FLAGS, OWNED_FLAGS
-from tests.unit.stack import SPLIT, option, planned, refused
+from tests.unit.stack import (
+    SPLIT,
+    container,
+    option,
+    planned,
+    pod_spec,
+    refused,
+    rendered,
+)
 
 ALONE = {"engine.type": "SGLang", "router.type": "SMG"}
 PAIR = {**ALONE, **SPLIT}
@@ -133,6 +142,52 @@ def test_health_is_no_generation():
 def test_what_sglang_cannot_do_is_refused_with_a_remedy(changes: dict, field: str):
     fault = refused({**PAIR, **changes})[field]
     assert fault.remedy
+
+
+HOT = {**ALONE, "engine.features": ["GraniKV"], "kvCache.hot": {"mode": "Fixed", "percent": 30}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"decode.parallelism": {"tensor": 2}}, "spec.decode.parallelism.tensor"),
+        ({"decode.parallelism": {"pipeline": 2}}, "spec.decode.parallelism.pipeline"),
+        (SPLIT, "spec.prefill"),
+        ({"model.attention": "MLA"}, "spec.model.attention"),
+        ({"model.attention": "Hybrid"}, "spec.model.attention"),
+        ({"kvCache.dtype": "FP8"}, "spec.kvCache.dtype"),
+        (
+            {"engine.extraArgs": ["--decode-attention-backend", "fa3"]},
+            "spec.engine.extraArgs[0]",
+        ),
+        ({"engine.env": [{"name": "GRANIKV_TRY", "value": "0.5.23"}]}, "spec.engine.env[0]"),
+    ],
+)
+def test_hot_is_refused_where_granikv_would_not_start_or_hold_nothing(changes: dict, field: str):
+    fault = refused({**HOT, **changes})[field]
+    assert fault.reason is Reason.INVALID
+    assert fault.remedy
+
+
+@pytest.mark.parametrize("mode", ["Fixed", "Auto"])
+def test_hot_starts_its_backend_with_its_share_and_its_agent_finds_it(mode: str):
+    hot = {"mode": mode, "percent": 30, "minPercent": 10, "maxPercent": 60}
+    changes = {**HOT, "kvCache.hot": hot}
+    assert option(launch(changes).arguments, "--decode-attention-backend") == "granikv"
+    found = environment(changes)
+    assert found["GRANIKV_HOT_PERCENT"] == "30"
+    assert (found["GRANIKV_MIN_PERCENT"], found["GRANIKV_MAX_PERCENT"]) == ("10", "60")
+    assert launch(changes).hot == ports.GRANIKV_CONTROL
+    agent = container(pod_spec(rendered(changes), "x-decode"), "agent")
+    urls = {v["name"]: v.get("value") for v in agent["env"]}
+    port = found["GRANIKV_PORT"]
+    assert urls["KVSERVING_AGENT_HOT_URL"] == f"http://127.0.0.1:{port}"
+
+
+def test_the_feature_alone_changes_no_object():
+    promised = {**ALONE, "engine.features": ["GraniKV"]}
+    assert rendered(promised) == rendered(ALONE)
+    assert launch(promised).hot is None
 
 
 @pytest.mark.parametrize("argument", ["--sleep-on-idle", "--enable-metrics-for-all-schedulers"])

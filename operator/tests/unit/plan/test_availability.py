@@ -50,6 +50,7 @@ def test_every_line_of_the_table_is_tried_here():
         {"router.type": "None"},
         {"router.type": "SMG"},
         {"engine.type": "SGLang", "router.type": "SMG"},
+        {"engine.type": "SGLang", "router.type": "SMG", "engine.features": ["GraniKV"]},
         {"router.gateway": {"parentRefs": [{"name": "g"}], "hostnames": ["a.b"]}},
         {"metrics": {"podMonitor": {}}},
         {**TIER, "kvCache.remote.tls": {"mode": "Secret", "secretRef": {"name": "s"}}},

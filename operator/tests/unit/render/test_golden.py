@@ -24,7 +24,6 @@ EXAMPLES = sorted((Path(__file__).parents[4] / "examples").glob("*.yaml"))
 
 NOT_AVAILABLE_YET = {
     "glm-pcp8": {"spec.autoscaling.mode", "spec.tuning.mode"},
-    "hot-on": {"spec.engine.features", "spec.kvCache.hot.mode"},
 }
 """Cases that are rendered though they are refused, with the fields that are the reason."""
 
