@@ -10,6 +10,8 @@ from kvserving_operator.status import Trouble
 _NOT_NOW = frozenset({409, 429, 503, 504})
 # OwnerReferencesPermissionEnforcement names neither the verb nor the resource that it misses.
 _OWNER_REFUSED = "cannot set blockOwnerDeletion"
+_OWNER_UNKNOWN = "cannot find RESTMapping"
+"""Its admission looks for new kinds every 30 seconds, and ours was installed since."""
 
 
 def conflict_of(rendered: Manifest) -> Trouble:
@@ -24,8 +26,8 @@ def conflict_of(rendered: Manifest) -> Trouble:
 
 def not_now(error: errors.RequestError) -> bool:
     """Whether a later pass may simply succeed."""
-    if isinstance(error, errors.ForbiddenError) and error.namespace_terminating:
-        return True
+    if isinstance(error, errors.ForbiddenError):
+        return error.namespace_terminating or _OWNER_UNKNOWN in error.message
     return not isinstance(error, errors.ApiError) or error.status in _NOT_NOW
 
 

@@ -23,7 +23,7 @@ from cluster.api import ApiError
 from cluster.controlplane import ControlPlane
 from kvserving_operator.kube import paths
 
-from ..component.apiserver import CRDS
+from ..component.apiserver import CRDS, Server
 from ..component.harness import RBAC, Cluster, Kubelet, example, rss_mib, wait_for
 from . import helm
 
@@ -238,6 +238,8 @@ def test_the_operator_does_its_work_under_the_charts_role(
     operator = OperatorOfTheChart(chart, home, tmp_path)
     user = f"system:serviceaccount:{home}:{operator.account}"
     cluster = Cluster(chart.plane, served)
+    account = Server(chart.plane.kubeconfig, user=user)
+    wait_for(lambda: account.may_own(served), what="the new kind as an owner", timeout=60)
     process = operator.start()
     try:
         with Kubelet(cluster):

@@ -77,6 +77,8 @@ def test_the_rules_of_the_chart_are_what_a_whole_life_needs(
     release = Release(plane, EVERYWHERE)
     release.install()
     cluster = Cluster(plane, "served")
+    account = Server(plane.kubeconfig, user=release.user)
+    wait_for(lambda: account.may_own("served"), timeout=60, what="the new kind as an owner")
     operator = OperatorProcess(
         Cluster(plane, EVERYWHERE), tmp_path, kubeconfig=release.kubeconfig(tmp_path), namespaces=()
     )

@@ -2,7 +2,7 @@
 
 from kvserving_operator.api.conditions import Reason
 from kvserving_operator.kube import errors
-from kvserving_operator.reconcile.troubles import trouble_of
+from kvserving_operator.reconcile.troubles import not_now, trouble_of
 from tests.unit.stack import one, rendered
 
 SERVICE = one(rendered(), "Service", "x")
@@ -23,3 +23,10 @@ def test_a_refused_owner_reference_names_the_right_that_the_server_does_not_name
     said = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set"
     found = trouble_of(SERVICE, forbidden(said))
     assert "lacks the right to update kvservings/finalizers" in found.message
+
+
+def test_an_owner_of_a_kind_just_installed_is_waited_for() -> None:
+    said = (
+        "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion"
+    )
+    assert not_now(forbidden(said))
