@@ -1,10 +1,11 @@
 """Latencies as counts by bucket, which can be added over pods (pure).
 
 An engine's page has of each latency only the counts below fixed bounds. A sketch (DDSketch,
-t-digest) made from these would know no more, would add an error of its own and a dependency; so
-what is passed on are the counts themselves, of the buckets that hold any. Counts of equal buckets
-add up over series, ranks and pods, and the difference of two readings of one engine start is the
-latency between them. A percentile is known to within its bucket, whose both edges are told.
+t-digest) made from these would know no more, would add an error of its own and a dependency, and
+would be no shorter; so what is passed on are the counts themselves, from the first bucket that
+holds any to the last. Counts of equal buckets add up over series, ranks and pods, and the
+difference of two readings of one engine start is the latency between them. A percentile is known to
+within its bucket, whose both edges are told.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 # vLLM has 23 bounds at most; a page with more of them is not read as a histogram.
 MOST_BOUNDS = 64
@@ -26,18 +28,27 @@ Buckets = Mapping[str, Sequence[float | None]]
 class Histogram:
     """Observations since the engine started.
 
-    Each row of `rows` is (lower bound, upper bound, count) in seconds, rising, without empty
-    buckets; the upper bound None means that there is none.
+    Attributes:
+        edges: Bounds in seconds, rising, one more than `counts`; bucket i holds what is above
+            edge i and not above edge i + 1. The last one is None when there is no upper bound.
+            Empty without an observation.
+        counts: Of the buckets from the first to the last that hold any.
+        seconds: Of all observations together.
     """
 
-    rows: tuple[tuple[float, float | None, int], ...]
-    count: int
+    edges: tuple[float | None, ...]
+    counts: tuple[int, ...]
     seconds: float | None
+
+    @property
+    def count(self) -> int:
+        """Observations."""
+        return sum(self.counts)
 
     def data(self) -> dict[str, object]:
         """As it stands in facts."""
-        rows = [list(row) for row in self.rows]
-        return {"count": self.count, "sumSeconds": self.seconds, "buckets": rows}
+        counts = {"edges": list(self.edges), "counts": list(self.counts)}
+        return {"count": self.count, "sumSeconds": self.seconds, **counts}
 
 
 def histogram(buckets: Buckets | None, sums: Sequence[float | None] | None) -> Histogram | None:
@@ -56,16 +67,14 @@ def histogram(buckets: Buckets | None, sums: Sequence[float | None] | None) -> H
     usable.sort()
     if len(usable) != len(points) or usable[-1][0] != math.inf:
         return None
-    rows, below, lower = [], 0, 0.0
-    for bound, total in usable:
-        if total < below:
-            return None
-        if total > below:
-            upper = None if math.isinf(bound) else bound
-            rows.append((lower, upper, total - below))
-        below, lower = total, bound
-    seconds = _seconds(sums)
-    return Histogram(tuple(rows), below, seconds)
+    counts = [after - before for (_, before), (_, after) in pairwise([(0.0, 0), *usable])]
+    if min(counts) < 0:
+        return None
+    held = [index for index, count in enumerate(counts) if count]
+    first, last = (held[0], held[-1] + 1) if held else (0, 0)
+    bounds = [None if math.isinf(bound) else bound for bound, _ in usable]
+    edges = [0.0, *bounds][first : last + 1] if held else []
+    return Histogram(tuple(edges), tuple(counts[first:last]), _seconds(sums))
 
 
 def _bound(text: str) -> float | None:

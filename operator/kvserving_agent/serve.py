@@ -17,11 +17,11 @@ from functools import partial
 
 from aiohttp import web
 
-from kvserving_agent import facts, identity
+from kvserving_agent import identity, series
 from kvserving_agent.engine import Engine
 from kvserving_agent.local import new_session
 from kvserving_agent.server import Api
-from kvserving_agent.settings import EngineType, Settings
+from kvserving_agent.settings import EngineType, Role, Settings
 from kvserving_agent.store import Store
 from kvserving_agent.token import TokenFile
 from kvserving_agent.watch import Watcher
@@ -44,10 +44,12 @@ async def serve(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
     async with new_session() as session:
-        table = facts.NUMBERS[settings.engine_type]
-        latencies = facts.LATENCIES[settings.engine_type]
+        table = series.NUMBERS[settings.engine_type]
+        latencies = dict(series.LATENCIES[settings.engine_type])
+        if settings.role is Role.PREFILL:
+            latencies = {name: latencies[name] for name in series.PREFILL_LATENCIES}
         sums = {f"{family}_sum" for family in latencies.values()}
-        wanted = {number.metric for number in table.values()} | {facts.START_TIME} | sums
+        wanted = {number.metric for number in table.values()} | {series.START_TIME} | sums
         urls = {"store": settings.store_url, "hot": settings.hot_url}
         watcher = Watcher(
             Engine(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from kvserving_agent import facts, tuning
+from kvserving_agent import facts, series, tuning
 from kvserving_agent.actuate import Actuator
 from kvserving_agent.metrics import CONTENT_TYPE, AgentMetrics
 from kvserving_agent.settings import Settings
@@ -84,7 +84,8 @@ class Api:
             engine_type=settings.engine_type,
             pod_uid=settings.pod_uid,
             stale_after=watcher.stale_after,
-            table=facts.NUMBERS[settings.engine_type],
+            table=series.NUMBERS[settings.engine_type],
+            latencies=watcher.latencies,
             stores=bool(settings.store_url),
             hots=bool(settings.hot_url),
         )

@@ -1,9 +1,9 @@
 """Frozen settings of `kvserving-agent serve`, read once from the environment.
 
-The operator writes the first six variables into the pod (the contract with `render`), and
-`STORE_URL` where the engine carries a store; `HOT_URL` is for one that carries GraniKV, which the
-operator does not start yet. The others exist for tests and for odd machines, and
-their defaults are what the operator counts on. No other module reads the environment.
+The operator writes the first six variables into the pod (the contract with `render`), `STORE_URL`
+where the engine carries a store and `HOT_URL` where it carries GraniKV. The others exist for tests
+and for odd machines, and their defaults are what the operator counts on. No other module reads the
+environment.
 """
 
 from __future__ import annotations

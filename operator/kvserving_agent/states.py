@@ -2,7 +2,7 @@
 
 `recent` holds the latest loads and steps of the sharded store as the fit of the cost model reads
 them, `{"loads": {"fields", "rows"}, "steps": {"fields", "rows"}}`, oldest first. Of 64 rows each
-the newest are passed on, 32 together, with four digits: so a state stays below 2 KB, and serial
+the newest are passed on, 18 together, with four digits: so they have about 1 KB, and serial
 numbers, which grow by one, tell a reader what it missed.
 """
 
@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-# Of one load and of one step there are about 70 and 20 bytes.
-KEPT_ROWS: Mapping[str, int] = {"loads": 20, "steps": 12}
+# Of one load and of one step there are about 60 and 20 bytes.
+KEPT_ROWS: Mapping[str, int] = {"loads": 12, "steps": 6}
 _MOST_FIELDS = 16
 _LARGEST = float(2**63)
 _FIELD = re.compile(r"[A-Za-z]{1,32}")

@@ -25,6 +25,37 @@ from kvserving_agent.states import StoreState
 _MOST = 256
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _MOST_TEXT = 256
+# Of the store's 60 counters those that tell whether its tier works and is used; the others are on
+# the engine's own metrics page. What is counted by reason of a decision has one counter a reason.
+_DECISION = "decision_"
+_STORE = frozenset(
+    {
+        "busy_share",
+        "bypassed",
+        "ranks_reporting",
+        "instances",
+        "open_breakers",
+        "bytes_read",
+        "bytes_written",
+        "owed_bytes",
+        "fetch_busy_seconds",
+        "loads",
+        "loaded_chunks",
+        "lookups",
+        "lookups_late",
+        "lookup_holes",
+        "absent_after_exists",
+        "probed_chunks",
+        "put_skipped",
+        "exists_done",
+        "exists_absent",
+        "get_done",
+        "get_absent",
+        "get_failed",
+        "set_done",
+        "set_failed",
+    }
+)
 # GraniKV has a counter for each shape of batch that ever ran; what a tuner of HOT goes by is here.
 _GRANIKV = "granikv_"
 _HOT = tuple(
@@ -137,15 +168,20 @@ def _since(value: object) -> float | None:
 
 
 def _counters(given: object) -> dict[str, float]:
-    """Counters as they are; of GraniKV's those of the pools and of steps as a whole."""
+    """Those that facts have; of GraniKV's those of the pools and of steps as a whole."""
     if not isinstance(given, Mapping):
         return {}
-    wanted = {
-        name: value
-        for name, value in given.items()
-        if not str(name).startswith(_GRANIKV) or str(name).startswith(_HOT)
-    }
-    return {name: round(value, 6) for name, value in _numbers(wanted).items()}
+    wanted = {name: value for name, value in given.items() if _is_wanted(str(name))}
+    return {name: _short(value) for name, value in _numbers(wanted).items()}
+
+
+def _is_wanted(name: str) -> bool:
+    return name in _STORE or name.startswith((_DECISION, *_HOT))
+
+
+def _short(value: float) -> float:
+    """Whole numbers without a point, others to a tenth of a thousandth: of seconds, or a share."""
+    return int(value) if value == int(value) else round(value, 4)
 
 
 def _numbers(given: object) -> dict[str, float]:

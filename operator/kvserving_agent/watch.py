@@ -17,11 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from kvserving_agent import facts, identity, latency, progress, states
+from kvserving_agent import identity, latency, progress, series, states
 from kvserving_agent.engine import Engine, Page
-from kvserving_agent.facts import Answer, Fault, Number, Sample, Snapshot
+from kvserving_agent.facts import Answer, Fault, Sample, Snapshot
 from kvserving_agent.identity import StartId
 from kvserving_agent.local import LocalError
+from kvserving_agent.series import Number
 from kvserving_agent.states import StoreState
 from kvserving_agent.store import Store
 
@@ -57,7 +58,7 @@ class Watcher:
         self._engine = engine
         self.controls = controls or {}
         self._table = table
-        self._latencies = latencies or {}
+        self.latencies = latencies or {}
         self._listener = listener
         self._probe_period = probe_period
         self._scrape_period = scrape_period
@@ -176,9 +177,9 @@ class Watcher:
     def _sample(self, page: Page, asked: float) -> Sample:
         found = {
             name: latency.histogram(page.buckets.get(family), page.series.get(f"{family}_sum"))
-            for name, family in self._latencies.items()
+            for name, family in self.latencies.items()
         }
-        return Sample(asked, facts.numbers(page.series, self._table), found)
+        return Sample(asked, series.numbers(page.series, self._table), found)
 
     def _somebody_listens(self) -> None:
         self._present.set()
@@ -270,5 +271,5 @@ class Watcher:
 
 def _start_in(page: Page) -> StartId | None:
     """The start id by the page itself, where it tells when the process started."""
-    times = page.series.get(facts.START_TIME)
+    times = page.series.get(series.START_TIME)
     return identity.from_start_time(times[0]) if times and times[0] is not None else None

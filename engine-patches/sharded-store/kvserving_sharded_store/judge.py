@@ -242,7 +242,10 @@ class Judge:
             return dict(self._counts)
 
     def counts(self) -> dict[str, float]:
-        """Counters of this process, and those of all ranks added up."""
+        """Counters of this process, and those of all ranks added up.
+
+        `instances` counts those of all ranks, `open_breakers` those of them given up now.
+        """
         with self._lock:
             total = dict(self._counts)
             for report in self._reports.values():
@@ -250,5 +253,7 @@ class Judge:
                     total[name] = total.get(name, 0) + value
             total["bypassed"] = float(self._bypass.active)
             total["ranks_reporting"] = float(len(self._reports))
+            total["instances"] = float(sum(r.instances for r in self._reports.values()))
+            total["open_breakers"] = float(sum(r.open_breakers for r in self._reports.values()))
             total["busy_share"] = self._busy.share(self._now())
             return total

@@ -34,7 +34,7 @@ NUMBERS: Final = (
     "tierReadBytes",
     "tierWriteBytes",
 )
-"""Numbers by the agent's names (kvserving_agent/facts.py). Counters since the engine started, but
+"""Numbers by the agent's names (kvserving_agent/series.py). Counters since the engine started, but
 for running, waiting and kvCacheUsage (0 to 1), which are of now."""
 
 LATENCIES: Final = ("firstToken", "request", "interToken")

@@ -54,6 +54,7 @@ def parse(pod: str, answer: object) -> EngineFacts | None:
     if not isinstance(answer, Mapping) or answer.get("schema") != SCHEMA:
         return None
     engine, role = _mapping(answer.get("engine")), answer.get("role")
+    age = _number(_mapping(answer.get("scrape")).get("ageSeconds"), _OLDEST)
     return EngineFacts(
         pod=pod,
         role=role if isinstance(role, str) and role in _ROLES else None,
@@ -62,9 +63,9 @@ def parse(pod: str, answer: object) -> EngineFacts | None:
         hung=_truth(engine.get("hung")),
         version=_word(engine.get("version")),
         capabilities=_words(answer.get("capabilities")),
-        numbers=dict(_numbers(_mapping(answer.get("numbers")))),
-        latencies=dict(_latencies(_mapping(answer.get("latencies")))),
-        scrape_age_seconds=_number(_mapping(answer.get("scrape")).get("ageSeconds"), _OLDEST),
+        numbers=dict(_numbers(_mapping(answer.get("numbers")), age)),
+        latencies=dict(_latencies(_mapping(answer.get("latencies")), age)),
+        scrape_age_seconds=age,
         store=_control(answer.get("store")),
         hot=_control(answer.get("hot")),
     )
@@ -104,56 +105,46 @@ def _whole(value: object, most: float = _LARGEST) -> int | None:
     return None if found is None or not found.is_integer() else int(found)
 
 
-def _numbers(given: Mapping[str, Any]) -> Iterator[tuple[str, Aged]]:
+def _numbers(given: Mapping[str, Any], age: float | None) -> Iterator[tuple[str, Aged]]:
     for name in NUMBERS:
-        each = _mapping(given.get(name))
-        value = _number(each.get("value"), 1.0 if name in _RATIOS else _LARGEST)
-        age = _number(each.get("ageSeconds"), _OLDEST)
+        value = _number(given.get(name), 1.0 if name in _RATIOS else _LARGEST)
         if value is not None and age is not None:
             yield name, Aged(value=value, age_seconds=age)
 
 
-def _latencies(given: Mapping[str, Any]) -> Iterator[tuple[str, Latency]]:
+def _latencies(given: Mapping[str, Any], age: float | None) -> Iterator[tuple[str, Latency]]:
     for name in LATENCIES:
-        found = _latency(_mapping(given.get(name)))
+        found = None if age is None else _latency(_mapping(given.get(name)), age)
         if found is not None:
             yield name, found
 
 
-def _latency(given: Mapping[str, Any]) -> Latency | None:
-    count, age = _whole(given.get("count")), _number(given.get("ageSeconds"), _OLDEST)
-    buckets = _buckets(given.get("buckets"))
-    if count is None or age is None or buckets is None or count != sum(b[2] for b in buckets):
+def _latency(given: Mapping[str, Any], age: float) -> Latency | None:
+    count, buckets = _whole(given.get("count")), _buckets(given.get("edges"), given.get("counts"))
+    if count is None or buckets is None or count != sum(b[2] for b in buckets):
         return None
     seconds = _number(given.get("sumSeconds"))
     return Latency(count=count, seconds=seconds, buckets=buckets, age_seconds=age)
 
 
-def _buckets(given: object) -> tuple[Bucket, ...] | None:
-    """All of them, rising and apart; None if any is wrong: a part of a histogram is another one."""
-    if not isinstance(given, list) or len(given) > _MOST_BUCKETS:
+def _buckets(edges: object, counts: object) -> tuple[Bucket, ...] | None:
+    """Those that hold any; None if one is wrong: a part of a histogram is another histogram."""
+    if not isinstance(edges, list) or not isinstance(counts, list) or len(counts) > _MOST_BUCKETS:
+        return None
+    if len(edges) != (len(counts) + 1 if counts else 0):
         return None
     rows: list[Bucket] = []
-    edge = 0.0
-    for row in given:
-        bucket = _bucket(row)
-        if bucket is None or bucket[0] < edge:
+    for lower, upper, given in zip(edges, edges[1:], counts, strict=False):
+        low, high, count = _number(lower, _MOST_SECONDS), _edge(upper), _whole(given)
+        if low is None or high is None or count is None or high <= low:
             return None
-        rows.append(bucket)
-        edge = math.inf if bucket[1] is None else bucket[1]
+        if count:
+            rows.append((low, None if math.isinf(high) else high, count))
     return tuple(rows)
 
 
-def _bucket(row: object) -> Bucket | None:
-    if not isinstance(row, list) or len(row) != 3:
-        return None
-    lower, count = _number(row[0], _MOST_SECONDS), _whole(row[2])
-    if lower is None or count is None:
-        return None
-    if row[1] is None:
-        return lower, None, count
-    upper = _number(row[1], _MOST_SECONDS)
-    return None if upper is None or upper <= lower else (lower, upper, count)
+def _edge(upper: object) -> float | None:
+    return math.inf if upper is None else _number(upper, _MOST_SECONDS)
 
 
 def _control(given: object) -> ControlFacts | None:

@@ -185,7 +185,7 @@ class Agent(Process):
         return status, answer
 
     def number(self, name: str) -> float | None:
-        value: float | None = self.facts()["numbers"][name]["value"]
+        value: float | None = self.facts()["numbers"][name]
         return value
 
     def metric(self, name: str) -> float | None:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from kvserving_agent.facts import VLLM_NUMBERS
+from kvserving_agent.series import VLLM_NUMBERS
 from kvserving_operator.engines import ports
 
 CAPABILITIES = ["AsyncLoading", "LoadOrRecompute", "RankedRemote", "ShardedStore"]
@@ -41,7 +41,7 @@ class Asked:
             "ageSeconds": number() * 5,
             "lastError": None,
         }
-        numbers = {name: {"value": number() * 1e6, "ageSeconds": number()} for name in VLLM_NUMBERS}
+        numbers = {name: number() * 1e6 for name in VLLM_NUMBERS}
         engine = {"type": "VLLM", "up": True, "ready": True, "startId": "e1"}
         facts = {"schema": 1, "engine": engine, "capabilities": CAPABILITIES}
         return json.dumps({**facts, "store": state, "numbers": numbers}).encode()

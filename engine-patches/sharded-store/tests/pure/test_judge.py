@@ -31,6 +31,16 @@ def test_nothing_is_loaded_before_all_ranks_are_there_and_open() -> None:
     assert made.decide(4096, Load()).reason is Reason.CLOSED
 
 
+def test_counts_tell_how_many_instances_of_all_ranks_are_given_up_now() -> None:
+    made, _ = judge()
+    made.report(0, RankReport(instances=2, open_breakers=1, counts={"bytes_read": 1.0}))
+    made.report(1, RankReport(instances=2, open_breakers=2, counts={"bytes_read": 2.0}))
+    counts = made.counts()
+    assert (counts["instances"], counts["open_breakers"], counts["bytes_read"]) == (4, 3, 3)
+    made.report(1, RankReport(instances=2))
+    assert made.counts()["open_breakers"] == 1
+
+
 def test_busy_time_is_that_of_the_last_seconds() -> None:
     meter = BusyMeter()
     assert meter.share(0.0) == 0.0

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvserving_agent import facts
-from kvserving_agent.facts import LARGEST, VLLM_NUMBERS, Answer, Fault, Sample, Snapshot
+from kvserving_agent import facts, series
+from kvserving_agent.facts import Answer, Fault, Sample, Snapshot
 from kvserving_agent.identity import Source, StartId
+from kvserving_agent.latency import Histogram
+from kvserving_agent.series import LARGEST, VLLM_NUMBERS
 
 NOW = 1000.0
 STALE = 20.0
@@ -35,6 +37,7 @@ def render(known: Snapshot, now: float = NOW, *, stores: bool = False) -> dict[s
         pod_uid="6f2c0a52-30c5-4b0e-8c6e-0f3f8f3c9d11",
         stale_after=STALE,
         table=VLLM_NUMBERS,
+        latencies=series.PREFILL_LATENCIES,
         stores=stores,
     )
 
@@ -68,45 +71,45 @@ def test_an_old_answer_means_unknown_and_not_down() -> None:
 
 
 def test_ranks_add_up_and_the_fullest_stands_for_the_cache() -> None:
-    series: dict[str, list[float | None]] = {
+    page: dict[str, list[float | None]] = {
         "vllm:num_requests_running": [2.0, 3.0],
         "vllm:kv_cache_usage_perc": [0.25, 0.75],
     }
-    values = facts.numbers(series, VLLM_NUMBERS)
+    values = series.numbers(page, VLLM_NUMBERS)
     assert (values["running"], values["kvCacheUsage"]) == (5, 0.75)
 
 
 @pytest.mark.parametrize("bad", [None, math.nan, math.inf, -math.inf, -1.0, LARGEST, 1e300])
 def test_one_bad_series_takes_its_number_away_and_no_other(bad: float | None) -> None:
-    series = {"vllm:num_requests_running": [1.0, bad], "vllm:num_requests_waiting": [4.0]}
-    values = facts.numbers(series, VLLM_NUMBERS)
+    page = {"vllm:num_requests_running": [1.0, bad], "vllm:num_requests_waiting": [4.0]}
+    values = series.numbers(page, VLLM_NUMBERS)
     assert values["running"] is None
     assert values["waiting"] == 4
 
 
 def test_a_share_above_one_is_no_share() -> None:
-    assert facts.numbers({"vllm:kv_cache_usage_perc": [1.5]}, VLLM_NUMBERS)["kvCacheUsage"] is None
+    assert series.numbers({"vllm:kv_cache_usage_perc": [1.5]}, VLLM_NUMBERS)["kvCacheUsage"] is None
 
 
 def test_a_sum_beyond_all_bounds_is_no_number() -> None:
     half = LARGEST * 0.75
     assert (
-        facts.numbers({"vllm:prompt_tokens_total": [half, half]}, VLLM_NUMBERS)["promptTokens"]
+        series.numbers({"vllm:prompt_tokens_total": [half, half]}, VLLM_NUMBERS)["promptTokens"]
         is None
     )
 
 
-def test_missing_is_null_with_a_null_age_and_zero_is_zero() -> None:
+def test_missing_is_null_and_zero_is_zero() -> None:
     numbers = render(WELL)["numbers"]
-    assert numbers["waiting"] == {"value": 0, "ageSeconds": 4.0}
-    assert numbers["nixlBytes"] == {"value": None, "ageSeconds": None}
+    assert numbers["waiting"] == 0
+    assert numbers["nixlBytes"] is None
     assert set(numbers) == set(VLLM_NUMBERS)
 
 
 def test_ages_grow_while_nothing_is_scraped() -> None:
     later = render(WELL, NOW + 100)
-    assert later["numbers"]["running"] == {"value": 3, "ageSeconds": 104.0}
-    assert later["scrape"]["ageSeconds"] == 104.0
+    assert later["numbers"]["running"] == 3
+    assert (later["scrape"]["ageSeconds"], later["scrape"]["stale"]) == (104.0, True)
     assert later["engine"]["up"] is None
 
 
@@ -126,14 +129,15 @@ def test_nothing_known_is_all_null() -> None:
     }
     scrape = {"ageSeconds": None, "stale": None, "errors": 0, "lastError": None}
     assert answer["scrape"] == scrape
-    assert set(answer["latencies"].values()) == {None}
-    assert {n["value"] for n in answer["numbers"].values()} == {None}
+    assert answer["latencies"] == {"request": None}
+    assert set(answer["numbers"].values()) == {None}
 
 
-def test_the_answer_has_about_two_kilobytes() -> None:
+def test_the_answer_of_a_stock_engine_is_below_two_kilobytes() -> None:
     values = dict.fromkeys(VLLM_NUMBERS, int(LARGEST) - 1) | {"kvCacheUsage": 0.123456}
-    full = replace(WELL, sample=Sample(NOW - 12.5, values), last_error=Fault.TIMEOUT)
-    assert 1000 < len(json.dumps(render(full), separators=(",", ":"))) < 2300
+    counts = {"request": Histogram((*(i / 8 for i in range(22)), None), (10**6,) * 22, 1e6)}
+    full = replace(WELL, sample=Sample(NOW - 12.5, values, counts), last_error=Fault.TIMEOUT)
+    assert 1000 < len(json.dumps(render(full), separators=(",", ":"))) < 2000
 
 
 @settings(max_examples=40)
@@ -144,18 +148,17 @@ def test_the_answer_has_about_two_kilobytes() -> None:
     )
 )
 def test_whatever_a_page_shows_the_answer_is_honest_json(
-    series: dict[str, list[float | None]],
+    page: dict[str, list[float | None]],
 ) -> None:
-    known = replace(WELL, sample=Sample(NOW, facts.numbers(series, VLLM_NUMBERS)))
+    known = replace(WELL, sample=Sample(NOW, series.numbers(page, VLLM_NUMBERS)))
     text = json.dumps(render(known), allow_nan=False)
     for number in json.loads(text)["numbers"].values():
-        assert number["value"] is None or 0 <= number["value"] < LARGEST
-        assert (number["value"] is None) == (number["ageSeconds"] is None)
+        assert number is None or 0 <= number < LARGEST
 
 
 def test_sglang_s_numbers_have_the_keys_of_vllm_s():
-    assert set(facts.SGLANG_NUMBERS) <= set(VLLM_NUMBERS)
+    assert set(series.SGLANG_NUMBERS) <= set(VLLM_NUMBERS)
     page = {"sglang:num_running_reqs": [2.0, 1.0], "sglang:token_usage": [0.25, 0.5]}
-    values = facts.numbers(page, facts.NUMBERS["SGLang"])
+    values = series.numbers(page, series.NUMBERS["SGLang"])
     assert (values["running"], values["kvCacheUsage"]) == (3, 0.5)
     assert values["waiting"] is None

@@ -11,8 +11,9 @@ import pytest
 from kvserving_sharded_store.recent import Arrival, Recent
 
 from kvserving_agent import states, store
-from kvserving_agent.facts import VLLM_NUMBERS, Sample
+from kvserving_agent.facts import Sample
 from kvserving_agent.latency import Histogram
+from kvserving_agent.series import VLLM_NUMBERS
 from kvserving_operator.fit import parse_recent
 from tests.unit.agent.test_facts import NOW, STALE, WELL, render
 from tests.unit.agent.test_store import body
@@ -56,9 +57,9 @@ def test_the_fit_reads_the_newest_rows_as_the_store_wrote_them() -> None:
     given = recorded(64, 64)
     whole, passed = parse_recent(given), parse_recent(shown(given)["store"]["recent"])
     assert passed.dropped == 0
-    assert [r.serial for r in passed.loads] == list(range(44, 64))
-    assert [r.serial for r in passed.steps] == list(range(52, 64))
-    for ours, theirs in zip(passed.loads, whole.loads[-20:], strict=True):
+    assert [r.serial for r in passed.loads] == list(range(52, 64))
+    assert [r.serial for r in passed.steps] == list(range(58, 64))
+    for ours, theirs in zip(passed.loads, whole.loads[-12:], strict=True):
         assert ours.bytes_read == theirs.bytes_read
         assert math.isclose(ours.step_seconds, theirs.step_seconds, rel_tol=1e-3)
         assert math.isclose(ours.served_seconds, theirs.served_seconds, rel_tol=1e-3)
@@ -113,13 +114,23 @@ def test_an_old_state_is_stale_and_not_calm() -> None:
     assert render(WELL, NOW + STALE)["scrape"]["stale"] is True
 
 
-def test_facts_stay_small_with_a_store_that_has_everything() -> None:
-    counters = {f"some_counter_{i:02}": 123456.789012 for i in range(60)}
+def test_facts_of_a_prefill_engine_with_a_store_have_about_three_kilobytes() -> None:
+    """After ten days: every counter counted, every ring full, latencies over a dozen buckets."""
+    decisions = ("async_loadcheaper", "bypass_recomputecheaper", "bypass_tooshort", "sync_pinned")
+    names = [*store._STORE, *(f"decision_{name}" for name in decisions)]
+    counters = {
+        **dict.fromkeys([*names, *(f"other_{i}" for i in range(40))], 1_234_567.0),
+        "busy_share": 0.234567,
+        "fetch_busy_seconds": 123_456.789012,
+        "decision_load_seconds": 123_456.789012,
+        "bytes_read": 0.8e15,
+        "bytes_written": 0.8e15,
+    }
     state = store.parse(body(recent=recorded(64, 64), counters=counters), NOW - 3)
-    rows = tuple((i / 8, (i + 1) / 8, 10**6 + i) for i in range(22))
-    latencies = dict.fromkeys(("firstToken", "request", "interToken"), Histogram(rows, 10**9, 1e6))
+    edges = (0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0)
+    latencies = {"request": Histogram(edges, (123_456,) * 12, 1_234_567.891)}
     sample = Sample(NOW - 4, dict.fromkeys(VLLM_NUMBERS, 10**9), latencies)
     facts = render(replace(WELL, store=state, sample=sample), stores=True)
-    assert 4000 < len(json.dumps(facts, separators=(",", ":"))) < 8000
-    recent = json.dumps(facts["store"]["recent"], separators=(",", ":"))
-    assert 1000 < len(recent) < 1800
+    assert set(facts["store"]["counters"]) == {*names, "decision_load_seconds"}
+    assert 2500 < len(json.dumps(facts, separators=(",", ":"))) < 3400
+    assert len(json.dumps(facts["store"]["recent"], separators=(",", ":"))) < 1100

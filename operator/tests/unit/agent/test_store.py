@@ -7,7 +7,9 @@ import math
 from dataclasses import replace
 
 import pytest
+from kvserving_sharded_store import export
 from kvserving_sharded_store.control import Control
+from kvserving_sharded_store.judge import Judge
 from kvserving_sharded_store.policy import Model, Rules, Wanted
 
 from kvserving_agent import store
@@ -25,7 +27,7 @@ def body(**more: object) -> dict[str, object]:
     control = Control(
         start_id="s1",
         capabilities=frozenset({"ShardedStore", "RankedRemote"}),
-        counters=lambda: {"gets": 3.0, "held_bytes": 0.5},
+        counters=lambda: {"get_done": 3.0, "busy_share": 0.51239, "held_bytes": 7.0},
         now=lambda: 100.0,
         rules=Rules(wanted=Wanted.ASYNC, min_tokens=512, model=MODEL),
         closed=lambda: "KVRoundTripMismatch",
@@ -41,7 +43,7 @@ def test_a_state_of_the_package_is_read_whole() -> None:
     assert state.closed == "KVRoundTripMismatch"
     model = {"R": 52_000, "s": 48_400, "B": 1e10, "te": 0.18, "tw": 0.15}
     assert state.settings == {"mode": "Async", "minTokens": 512, "model": model}
-    assert state.counters == {"gets": 3.0, "held_bytes": 0.5}
+    assert state.counters == {"get_done": 3, "busy_share": 0.5124}, "held_bytes is left to /metrics"
     assert (state.since, state.at) == (100.0, NOW)
 
 
@@ -64,18 +66,24 @@ def test_what_is_no_state_is_no_answer(worse: dict[str, object]) -> None:
     assert raised.value.fault is Fault.MALFORMED
 
 
+def test_the_counters_of_facts_are_counters_of_the_package() -> None:
+    made = Judge(world=1, rules=Rules, now=lambda: 0.0)
+    known = {*export._COUNTERS, *export._GAUGES, *made.counts()}
+    assert known >= store._STORE
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1, 10**400, True, "3", None, [3]])
 def test_unreadable_parts_are_left_out(bad: object) -> None:
     state = store.parse(
         body(
-            counters={"gets": bad, "fine": 1, "two words": 1},
+            counters={"get_done": bad, "loads": 1, "decision_two words": 1},
             settings={"mode": bad, "minTokens": bad, "model": {"R": bad, "s": 2}},
             since=bad,
             capabilities=["ShardedStore", bad],
         ),
         NOW,
     )
-    assert state.counters == {"fine": 1}
+    assert state.counters == {"loads": 1}
     assert state.since is None
     readable = {"mode": bad} if isinstance(bad, str) else {}
     assert state.settings == {**readable, "model": {"s": 2}}

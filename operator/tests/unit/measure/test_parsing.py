@@ -14,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvserving_agent import facts as agent_facts
-from kvserving_agent.facts import SGLANG_NUMBERS, VLLM_NUMBERS, Answer, Sample, Snapshot
+from kvserving_agent import series
+from kvserving_agent.facts import Answer, Sample, Snapshot
 from kvserving_agent.identity import Source, StartId
 from kvserving_agent.latency import Histogram
+from kvserving_agent.series import SGLANG_NUMBERS, VLLM_NUMBERS
 from kvserving_agent.states import StoreState, rings
 from kvserving_operator.fit import LOAD_FIELDS, STEP_FIELDS
 from kvserving_operator.measure import (
@@ -48,7 +50,7 @@ STATE = StoreState(
         }
     ),
 )
-REQUESTS = Histogram(((0.0, 0.1, 2), (0.5, None, 1)), 3, 1.5)
+REQUESTS = Histogram((0.0, 0.1, 0.5, None), (2, 0, 1), 1.5)
 
 
 def answer() -> dict[str, Any]:
@@ -79,6 +81,7 @@ def answer() -> dict[str, Any]:
                 pod_uid="u",
                 stale_after=20.0,
                 table=VLLM_NUMBERS,
+                latencies=series.PREFILL_LATENCIES,
                 stores=True,
                 hots=True,
             )
@@ -141,7 +144,7 @@ def test_so_are_the_ports_in_the_engine():
 def test_every_name_of_the_agent_is_known():
     assert set(VLLM_NUMBERS) == set(NUMBERS)
     assert set(SGLANG_NUMBERS) <= set(NUMBERS)
-    assert all(set(names) == set(LATENCIES) for names in agent_facts.LATENCIES.values())
+    assert all(set(names) == set(LATENCIES) for names in series.LATENCIES.values())
 
 
 def test_nothing_known_is_nothing_and_never_zero():
@@ -155,11 +158,10 @@ def test_nothing_known_is_nothing_and_never_zero():
 )
 def test_a_number_that_cannot_be_is_missing(odd: Any):
     made = answer()
-    made["numbers"]["running"]["value"] = odd
-    made["numbers"]["waiting"] = {"value": 1, "ageSeconds": odd}
+    made["numbers"]["running"] = odd
     made["store"]["counters"]["busy_share"] = odd
     made["store"]["ageSeconds"] = odd
-    made["latencies"]["request"]["ageSeconds"] = odd
+    made["latencies"]["request"]["count"] = odd
     found = read(made)
     assert set(found.numbers) == {"kvCacheUsage"}
     assert found.latencies == {}
@@ -170,28 +172,46 @@ def test_a_number_that_cannot_be_is_missing(odd: Any):
 
 def test_a_ratio_above_one_is_missing():
     made = answer()
-    made["numbers"]["kvCacheUsage"]["value"] = 1.5
+    made["numbers"]["kvCacheUsage"] = 1.5
     assert set(read(made).numbers) == {"running"}
 
 
+@pytest.mark.parametrize("odd", [None, True, "1", math.nan, -1.0, 10**400])
+def test_what_is_of_no_age_is_missing(odd: Any):
+    made = answer()
+    made["scrape"]["ageSeconds"] = odd
+    found = read(made)
+    assert (found.numbers, found.latencies, found.scrape_age_seconds) == ({}, {}, None)
+
+
 @pytest.mark.parametrize(
-    "buckets",
+    ("edges", "counts"),
     [
-        [[0, 0.1, 2], [0.05, None, 1]],
-        [[0, 0.1, 2], [0.5, 0.4, 1]],
-        [[0, 0.1, 2]],
-        [[0, 0.1, 2], [0.5, None]],
-        [[0, 0.1, 2], [0.5, None, 1.5]],
-        [[0, None, 2], [0.5, None, 1]],
-        [[n, n + 1, 0] for n in range(65)],
-        "x",
-        None,
+        ([0, 0.5, 0.1, None], [2, 0, 1]),
+        ([0, 0.1, 0.1, None], [2, 0, 1]),
+        ([0, 0.1, 0.5], [2, 0, 1]),
+        ([0, 0.1, 0.5, None, None], [2, 0, 1]),
+        ([0, None, 0.5, None], [2, 0, 1]),
+        ([0, 0.1, 0.5, None], [2, 0, 2]),
+        ([0, 0.1, 0.5, None], [2, 0, 1.5]),
+        ([0, 0.1, 0.5, None], [4, 0, -1]),
+        ([-1, 0.1, 0.5, None], [2, 0, 1]),
+        ([n / 8 for n in range(66)], [3, *(0 for _ in range(64))]),
+        ([0], []),
+        ("x", [2, 0, 1]),
+        ([0, 0.1, 0.5, None], None),
     ],
 )
-def test_a_histogram_with_one_wrong_row_is_none_at_all(buckets: Any):
+def test_a_histogram_with_one_wrong_part_is_none_at_all(edges: Any, counts: Any):
     made = answer()
-    made["latencies"]["request"]["buckets"] = buckets
+    made["latencies"]["request"] |= {"edges": edges, "counts": counts}
     assert read(made).latencies == {}
+
+
+def test_a_histogram_of_nothing_is_one():
+    made = answer()
+    made["latencies"]["request"] = {"count": 0, "sumSeconds": 0, "edges": [], "counts": []}
+    assert read(made).latencies["request"].buckets == ()
 
 
 @pytest.mark.parametrize(

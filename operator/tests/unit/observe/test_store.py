@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from kvserving_agent import facts as agent_facts
-from kvserving_agent.facts import VLLM_NUMBERS, Fault, Snapshot, StoreState
+from kvserving_agent.facts import Fault, Snapshot
+from kvserving_agent.series import VLLM_NUMBERS
+from kvserving_agent.states import StoreState
 from kvserving_operator.api.conditions import ConditionStatus, ConditionType, Reason
 from kvserving_operator.measure import EngineFacts, parse
 from kvserving_operator.observe.store import _CLOSED, _PASSING, StoreFault, read_stores
