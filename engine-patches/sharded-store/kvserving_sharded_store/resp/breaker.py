@@ -1,18 +1,25 @@
 """Circuit breaker of one instance. Pure; the clock and the random number are arguments.
 
-Closed, everything is tried. After a failure that shows the instance is of no use, or a few doubtful
-answers in a row, it opens: requests are answered at once (a miss) instead of after one deadline
-each. From time to time one attempt to connect is made; when it succeeds the breaker closes.
+Closed, everything is tried. After a failure that shows the instance is of no use, or nonsense a few
+times in a row, it opens: requests are answered at once (a miss) instead of after one deadline each.
+From time to time one attempt to connect is made; when it succeeds the breaker closes.
+
+A deadline that was missed shows nothing by itself: it may have been shorter than the way there. It
+counts when the instance, asked for something, has not said a word for a while, on any connection.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 _DOUBTS_IN_A_ROW: Final = 3
-"""Doubtful answers in a row that open it: one may be the deadline's or the value's fault."""
+"""Useless answers in a row that open it: one may be the value's fault."""
+
+_SILENCE_SECONDS: Final = 0.5
+"""Nothing heard for so long after something was asked: nobody is there."""
 
 
 @dataclass(slots=True)
@@ -32,6 +39,8 @@ class Breaker:
     _attempts: int = 0
     _doubts: int = 0
     _retry_at: float = 0.0
+    _asked: float = -math.inf
+    _heard: float = -math.inf
 
     @property
     def is_open(self) -> bool:
@@ -58,7 +67,20 @@ class Breaker:
         self._open = True
 
     def doubted(self, now: float) -> None:
-        """It missed a deadline or sent nonsense: once proves nothing."""
+        """It sent nonsense: once proves nothing."""
         self._doubts += 1
         if self._doubts >= _DOUBTS_IN_A_ROW:
             self.failed(now)
+
+    def asked(self, now: float) -> None:
+        """Something is asked of it, if only for a connection."""
+        if self._asked <= self._heard:
+            self._asked = now
+
+    def heard(self, now: float) -> None:
+        """It said something."""
+        self._heard = now
+
+    def is_silent(self, now: float) -> bool:
+        """Whether nothing has been heard for a while, though something was asked."""
+        return now - max(self._asked, self._heard) >= _SILENCE_SECONDS

@@ -6,23 +6,27 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from typing import Final
 
 from kvserving_sharded_store.address import Address
 from kvserving_sharded_store.resp.breaker import Breaker
-from kvserving_sharded_store.resp.connection import Connection
 from kvserving_sharded_store.resp.errors import DeadlineError, InstanceError, ProtocolError
+from kvserving_sharded_store.resp.session import Session
 from kvserving_sharded_store.resp.stats import Stats
 from kvserving_sharded_store.resp.ticket import Outcome, Ticket, Verb
 from kvserving_sharded_store.resp.work import Options, Part, Work
 
 _log = logging.getLogger(__name__)
 
-_CONNECT_SECONDS: Final = 1.0
-_SILENCE_SECONDS: Final = 0.5
-"""A deadline missed after so long without a single reply shows that nobody is there."""
+_RETRY_SECONDS: Final = 1.0
+
+
+class _Retry(Enum):
+    """Told to one thread: find out whether the instance is back."""
+
+    NOW = auto()
 
 
 class Instance:
@@ -38,10 +42,9 @@ class Instance:
         self._breaker = Breaker(jitter=random.random)
         self._owed = 0
         self._closed = False
+        self._retrying = False
         self._threads = [
-            threading.Thread(
-                target=self._work, args=(number == 0,), name=f"kvs-{address}-{number}", daemon=True
-            )
+            threading.Thread(target=self._work, name=f"kvs-{address}-{number}", daemon=True)
             for number in range(self._options.threads)
         ]
         for thread in self._threads:
@@ -104,145 +107,90 @@ class Instance:
 
     # The threads.
 
-    def _work(self, medic: bool) -> None:  # noqa: FBT001 (a thread's argument)
-        connection: Connection | None = None
-        while True:
-            part = self._next(medic=medic)
-            if part is None:
-                break
+    def _work(self) -> None:
+        session = Session(self.address, self._options, self._breaker, self.stats)
+        while (part := self._next()) is not None:
             try:
                 if isinstance(part, Part):
-                    connection = self._serve(part, connection)
+                    self._serve(part, session)
                 else:
-                    connection = self._retry(connection)
+                    self._retry(session)
             except Exception:  # noqa: BLE001 (a thread that ends would leave its callers waiting)
                 _log.exception("a thread of %s lost its connection", self.address)
-                if connection is not None:
-                    connection.close()
-                    connection = None
+                session.close()
                 if isinstance(part, Part):
                     self._settle(part, Outcome.FAILED)
-        if connection is not None:
-            connection.close()
+        session.close()
 
-    def _next(self, *, medic: bool) -> Part | float | None:
-        """The next part; a number when it is time to try the instance again; none at the end."""
+    def _next(self) -> Part | _Retry | None:
+        """The next part, or that it is time to try the instance again; none at the end."""
         with self._changed:
             while not self._closed:
-                if self._breaker.is_open:
-                    wait = self._breaker.retry_at - time.monotonic()
-                    if medic and wait <= 0:
-                        return wait
-                    self._changed.wait(wait if medic else None)
+                if not self._breaker.is_open:
+                    part = self._work_left.pop()
+                    if part is not None:
+                        return part
+                    self._changed.wait()
                     continue
-                part = self._work_left.pop()
-                if part is not None:
-                    return part
-                self._changed.wait()
+                wait = self._breaker.retry_at - time.monotonic()
+                if wait <= 0 and not self._retrying:
+                    # Whichever thread is free: others may wait for the dead instance yet.
+                    self._retrying = True
+                    return _Retry.NOW
+                self._changed.wait(None if self._retrying else wait)
         return None
 
-    def _serve(self, part: Part, connection: Connection | None) -> Connection | None:
-        """Answer one part; the connection to go on with."""
+    def _serve(self, part: Part, session: Session) -> None:
+        """Answer one part."""
         if part.ticket.given_up:
             self._settle(part, Outcome.CANCELLED)
-            return connection
-        fresh = connection is None
-        if connection is None:
-            connection = self._connect(part.ticket.deadline)
-            if connection is None:
+            return
+        if time.monotonic() >= part.ticket.deadline:
+            # It waited here for too long: neither the instance's fault nor the connection's.
+            self._settle(part, Outcome.FAILED)
+            return
+        # Where one connection was lost, the others are no younger.
+        fresh = part.retried or not session.is_connected
+        if fresh:
+            try:
+                session.connect(part.ticket.deadline)
+            except InstanceError as error:
+                self._failed(error)
                 self._settle(part, Outcome.FAILED)
-                return None
-        token = part.ticket.claim(part.start, part.stop, connection.abort)
+                return
+        token = part.ticket.claim(part.start, part.stop, session.abort)
         if token is None:
             self._settle(part, Outcome.CANCELLED)
-            return connection
+            return
         with self._changed:
             self._running.add(part.ticket)
             closed = self._closed
         if closed:
             part.ticket.cancel()
         try:
-            return self._ask(part, connection, fresh=fresh)
+            session.ask(part)
+            self._succeeded()
+        except InstanceError as error:
+            self._after(error, replace(part, start=part.start + session.answered), fresh=fresh)
         finally:
             part.ticket.release(token)
             with self._changed:
                 self._running.discard(part.ticket)
 
-    def _ask(self, part: Part, connection: Connection, *, fresh: bool) -> Connection | None:
-        ticket, answered = part.ticket, 0
-        began = last = time.monotonic()
-
-        def on_reply(index: int, good: bool) -> None:  # noqa: FBT001 (called by the connection)
-            nonlocal answered, last
-            now = time.monotonic()
-            answered = index + 1
-            self._count(ticket, part.start + index, now - last, good=good)
-            last = now
-
-        keys = ticket.keys[part.start : part.stop]
-        try:
-            self._send(connection, ticket, keys, part, on_reply)
-        except InstanceError as error:
-            connection.close()
-            rest = replace(part, start=part.start + answered)
-            silent = answered == 0 and time.monotonic() - began >= _SILENCE_SECONDS
-            self._after(error, rest, fresh=fresh, silent=silent)
-            return None
-        finally:
-            if ticket.verb is Verb.GET:
-                self.stats.add("fetch_seconds", time.monotonic() - began)
-        self._succeeded()
-        if connection.aborted:
-            connection.close()
-            return None
-        return connection
-
-    @staticmethod
-    def _send(
-        connection: Connection,
-        ticket: Ticket,
-        keys: Sequence[bytes],
-        part: Part,
-        on_reply: Callable[[int, bool], None],
-    ) -> None:
-        if not ticket.verb.carries:
-            ask = connection.exists if ticket.verb is Verb.EXISTS else connection.remove
-            ask(keys, ticket.deadline, on_reply)
-            return
-        call = connection.get if ticket.verb is Verb.GET else connection.set
-        call(keys, ticket.buffers[part.start : part.stop], ticket.deadline, on_reply)
-
-    def _count(self, ticket: Ticket, index: int, seconds: float, *, good: bool) -> None:
-        outcome = Outcome.DONE if good else Outcome.ABSENT
-        if ticket.verb is Verb.SET and not good:
-            outcome = Outcome.FAILED
-        name = ticket.verb.name.lower()
-        self.stats.add(f"{name}_{outcome.name.lower()}")
-        if good and ticket.verb.carries:
-            way = "bytes_read" if ticket.verb is Verb.GET else "bytes_written"
-            self.stats.add(way, len(ticket.buffers[index]))
-        if ticket.verb is Verb.GET:
-            self.stats.observe(seconds)
-        ticket.settle(index, outcome)
-
-    def _after(self, error: InstanceError, rest: Part, *, fresh: bool, silent: bool) -> None:
-        """What becomes of the keys without an answer, and of the instance."""
+    def _after(self, error: InstanceError, rest: Part, *, fresh: bool) -> None:
+        """What becomes of the instance, and of the keys without an answer."""
         if rest.ticket.given_up:
-            self._settle(rest, Outcome.CANCELLED)
             # Whoever waits gives up at the same deadline as this thread, or before: that must not
             # hide an instance that never answers.
-            if silent or time.monotonic() >= rest.ticket.deadline:
-                self._failed(doubtful=not silent)
+            self._failed(DeadlineError("given up"))
+            self._settle(rest, Outcome.CANCELLED)
         elif isinstance(error, ProtocolError):
+            self._failed(error)
             self._settle(replace(rest, stop=rest.start + 1), Outcome.FAILED)
-            self._failed(doubtful=True)
             self._again(replace(rest, start=rest.start + 1))
-        elif isinstance(error, DeadlineError):
+        elif isinstance(error, DeadlineError) or fresh:
+            self._failed(error)
             self._settle(rest, Outcome.FAILED)
-            self._failed(doubtful=not silent)
-        elif fresh or rest.retried:
-            self._settle(rest, Outcome.FAILED)
-            self._failed(doubtful=False)
         else:
             # A connection that was idle may have died long ago; that says nothing of now.
             self._again(replace(rest, retried=True))
@@ -258,32 +206,21 @@ class Instance:
         if useless:
             self._settle(part, Outcome.FAILED)
 
-    def _connect(self, deadline: float) -> Connection | None:
-        by = min(deadline, time.monotonic() + _CONNECT_SECONDS)
+    def _retry(self, session: Session) -> None:
+        back = False
         try:
-            connection = Connection.open(
-                self.address,
-                credentials=self._options.credentials(),
-                context=self._options.context,
-                deadline=by,
-                low_water=self._options.low_water,
-            )
-        except (InstanceError, OSError) as error:  # OSError: credentials that cannot be read
-            self.stats.add("connect_failures")
-            if not self._breaker.is_open:
-                _log.warning("%s: %s", self.address, error)
-            self._failed(doubtful=False)
-            return None
-        self.stats.add("connects")
-        return connection
-
-    def _retry(self, connection: Connection | None) -> Connection | None:
-        if connection is not None:
-            connection.close()
-        connection = self._connect(time.monotonic() + _CONNECT_SECONDS)
-        if connection is not None:
-            self._succeeded()
-        return connection
+            session.connect(time.monotonic() + _RETRY_SECONDS)
+            back = True
+        except InstanceError as error:
+            _log.debug("%s: still %s", self.address, error)
+        finally:
+            with self._changed:
+                self._retrying = False
+                if back:
+                    self._breaker.succeeded()
+                else:
+                    self._breaker.failed(time.monotonic())
+                self._changed.notify_all()
 
     def _succeeded(self) -> None:
         with self._changed:
@@ -292,18 +229,20 @@ class Instance:
             if was_open:
                 self._changed.notify_all()
 
-    def _failed(self, *, doubtful: bool) -> None:
+    def _failed(self, error: InstanceError) -> None:
+        """Conclude from an error what the instance is worth; nothing new while it is given up."""
         with self._changed:
-            was_open = self._breaker.is_open
+            if self._breaker.is_open:
+                return
             now = time.monotonic()
-            if doubtful:
+            if isinstance(error, ProtocolError):
                 self._breaker.doubted(now)
-            else:
+            elif not isinstance(error, DeadlineError) or self._breaker.is_silent(now):
                 self._breaker.failed(now)
-            opened = self._breaker.is_open and not was_open
-            parts = self._work_left.drain() if opened else []
-            self._changed.notify_all()
-        if opened:
+            if not self._breaker.is_open:
+                return
             self.stats.add("breaker_openings")
+            parts = self._work_left.drain()
+            self._changed.notify_all()
         for part in parts:
             self._settle(part, Outcome.FAILED)

@@ -21,6 +21,14 @@ _MOST_BUFFERS: Final = 512
 """Buffers handed to the kernel in one call; Linux takes 1024."""
 
 
+_QUIET_SECONDS: Final = 2.0
+"""A call that moves not one byte for so long is given up, whatever its deadline: a host that is
+gone says nothing, and a store has half a minute, in which nobody else would be served."""
+
+_LOOK_SECONDS: Final = 0.5
+"""A call is interrupted so often, to see whether anything has moved in it."""
+
+
 class Transport(Protocol):
     """What the protocol layer needs of a connection."""
 
@@ -50,6 +58,37 @@ def remaining(deadline: float) -> float:
     if left <= 0:
         raise DeadlineError("no time left")
     return left
+
+
+class _Patience:
+    """How long a transfer may go on: until its deadline, and while something moves."""
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._until = time.monotonic() + _QUIET_SECONDS
+
+    def seconds(self) -> float:
+        """For the next call.
+
+        Raises:
+            DeadlineError: When there are none.
+        """
+        return min(remaining(self._deadline), _LOOK_SECONDS)
+
+    def moved(self) -> None:
+        """A call moved something."""
+        self._until = time.monotonic() + _QUIET_SECONDS
+
+    def failed(self, error: OSError) -> None:
+        """A call failed.
+
+        Raises:
+            InstanceError: Unless it is worth another one.
+        """
+        translated = _translated(error)
+        now = time.monotonic()
+        if not isinstance(translated, DeadlineError) or now >= min(self._deadline, self._until):
+            raise translated from error
 
 
 def _timeval(seconds: float) -> bytes:
@@ -93,37 +132,45 @@ class Plain:
         self._fill(left, deadline)
 
     def _fill(self, buffers: Sequence[memoryview], deadline: float) -> None:
-        left = buffers
+        left, patience = buffers, _Patience(deadline)
         while left:
-            self._arm(socket.SO_RCVTIMEO, deadline)
+            self._arm(socket.SO_RCVTIMEO, patience)
             try:
                 count, *_ = self._socket.recvmsg_into(left[:_MOST_BUFFERS], 0, socket.MSG_WAITALL)
             except OSError as error:
-                raise _translated(error) from error
+                patience.failed(error)
+                continue
             if count == 0:
                 raise InstanceError("closed by the other side")
+            patience.moved()
             left = _advance(left, count)
 
     def some(self, most: int, deadline: float) -> bytes:
         """See ``Transport``."""
-        self._arm(socket.SO_RCVTIMEO, deadline)
-        try:
-            data = self._socket.recv(most)
-        except OSError as error:
-            raise _translated(error) from error
-        if not data:
-            raise InstanceError("closed by the other side")
-        return data
+        patience = _Patience(deadline)
+        while True:
+            self._arm(socket.SO_RCVTIMEO, patience)
+            try:
+                data = self._socket.recv(most)
+            except OSError as error:
+                patience.failed(error)
+                continue
+            if not data:
+                raise InstanceError("closed by the other side")
+            return data
 
     def send(self, buffers: Sequence[bytes | memoryview], deadline: float) -> None:
         """See ``Transport``: one system call for up to 512 buffers."""
         left: Sequence[bytes | memoryview] = buffers
+        patience = _Patience(deadline)
         while left:
-            self._arm(socket.SO_SNDTIMEO, deadline)
+            self._arm(socket.SO_SNDTIMEO, patience)
             try:
                 count = self._socket.sendmsg(left[:_MOST_BUFFERS], (), socket.MSG_NOSIGNAL)
             except OSError as error:
-                raise _translated(error) from error
+                patience.failed(error)
+                continue
+            patience.moved()
             left = _advance(left, count)
 
     def abort(self) -> None:
@@ -140,8 +187,8 @@ class Plain:
     def _wake_at(self, count: int) -> None:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
-    def _arm(self, option: int, deadline: float) -> None:
-        self._socket.setsockopt(socket.SOL_SOCKET, option, _timeval(remaining(deadline)))
+    def _arm(self, option: int, patience: _Patience) -> None:
+        self._socket.setsockopt(socket.SOL_SOCKET, option, _timeval(patience.seconds()))
 
 
 class Tls:
@@ -165,11 +212,14 @@ class Tls:
     def send(self, buffers: Sequence[bytes | memoryview], deadline: float) -> None:
         """See ``Transport``."""
         for buffer in buffers:
-            self._socket.settimeout(remaining(deadline))
-            try:
-                self._socket.sendall(buffer)
-            except OSError as error:
-                raise _translated(error) from error
+            left = memoryview(buffer)
+            while left:
+                # Each call ends with a record at the latest, so it need not be interrupted.
+                self._socket.settimeout(min(remaining(deadline), _QUIET_SECONDS))
+                try:
+                    left = left[self._socket.send(left) :]
+                except OSError as error:
+                    raise _translated(error) from error
 
     def abort(self) -> None:
         """See ``Transport``."""
@@ -184,7 +234,7 @@ class Tls:
         self._socket.close()
 
     def _read(self, into: memoryview, deadline: float) -> int:
-        self._socket.settimeout(remaining(deadline))
+        self._socket.settimeout(min(remaining(deadline), _QUIET_SECONDS))
         try:
             count = self._socket.recv_into(into)
         except OSError as error:

@@ -44,3 +44,18 @@ def test_three_doubts_in_a_row_open_and_an_answer_between_them_does_not() -> Non
     for _ in range(3):
         breaker.doubted(0.0)
     assert breaker.is_open
+
+
+def test_silence_counts_from_what_was_asked_first_and_ends_with_any_word() -> None:
+    breaker = Breaker(jitter=lambda: 0.0)
+    breaker.heard(0.0)
+    breaker.asked(100.0)
+    assert not breaker.is_silent(100.4), "nothing was asked of it before"
+    # Many short deadlines against an instance that is gone are one long silence.
+    breaker.asked(100.3)
+    assert breaker.is_silent(100.5)
+    breaker.heard(100.6)
+    assert not breaker.is_silent(101.0)
+    assert breaker.is_silent(101.2), "what was asked before the last word is still owed"
+    breaker.asked(101.2)
+    assert not breaker.is_silent(101.3)

@@ -44,6 +44,23 @@ def empty(values: list[bytearray]) -> list[bytearray]:
     return [bytearray(len(value)) for value in values]
 
 
+def connect_all(instance: Instance) -> None:
+    """Let every thread have a connection that is alive."""
+    together, met = threading.Barrier(4), threading.Semaphore(0)
+
+    def meet(_done: Ticket) -> None:
+        together.wait(10.0)
+        met.release()
+
+    for _ in range(4):
+        # Each is held by a thread until every thread has one.
+        asked = ticket(Verb.EXISTS, [b"none"])
+        asked.when_final(meet)
+        instance.submit(asked)
+    assert all(met.acquire(timeout=10.0) for _ in range(4))
+    until(lambda: not instance._running)
+
+
 @pytest.fixture(params=[0, 1 << 20], ids=["any", "1 MiB"])
 def instance(server: Server, request: pytest.FixtureRequest) -> Iterator[Instance]:
     made = Instance(server.address, Options(low_water=request.param))
@@ -189,6 +206,83 @@ def test_a_frozen_server_costs_one_deadline_and_then_nothing(
         server.thaw()
     until(lambda: not instance.is_open)
     assert run(instance, Verb.GET, keys, empty(values)) == (DONE,)
+
+
+def test_deadlines_that_are_too_short_say_nothing_of_the_instance(
+    server: Server, instance: Instance
+) -> None:
+    keys, values = make(8, 1000)
+    run(instance, Verb.SET, keys, values)
+    chance = random.Random(2)
+    missed = 0
+    for _ in range(400):
+        allowed = chance.choice([0.0, 0.00005, 0.0001, 0.0002])
+        verb = chance.choice([Verb.GET, Verb.EXISTS])
+        buffers = empty(values) if verb is Verb.GET else None
+        missed += set(run(instance, verb, keys, buffers, seconds=allowed)) != {DONE}
+    assert missed >= 100
+    assert instance.stats.counts().get("breaker_openings", 0) == 0
+    read = empty(values)
+    assert run(instance, Verb.GET, keys, read) == (DONE,) * 8
+    assert read == values
+
+
+def test_what_waited_for_too_long_costs_no_connection(server: Server, instance: Instance) -> None:
+    keys, values = make(8)
+    run(instance, Verb.SET, keys, values)
+    run(instance, Verb.GET, keys, empty(values))
+    connects = instance.stats.counts()["connects"]
+    # Behind these, nothing else is begun before its deadline.
+    long = [ticket(Verb.GET, keys, empty(values)) for _ in range(30)]
+    short = [ticket(Verb.GET, keys, empty(values), seconds=0.01) for _ in range(50)]
+    for each in (*long, *short):
+        instance.submit(each)
+    assert all(each.wait() == (DONE,) * 8 for each in long)
+    until(lambda: all(each.is_final for each in short))
+    assert any(each.outcomes() == (FAILED,) * 8 for each in short)
+    counts = instance.stats.counts()
+    assert counts["connects"] == connects
+    assert (counts.get("connect_failures", 0), counts.get("breaker_openings", 0)) == (0, 0)
+
+
+def test_stores_into_a_host_that_is_gone_do_not_keep_anybody_waiting(
+    server: Server, instance: Instance
+) -> None:
+    keys, values = make(4, 16 * SIZE)
+    connect_all(instance)
+    server.freeze()
+    try:
+        began = time.monotonic()
+        # More than fits the sockets: every thread is held up in the middle of a value.
+        stores = [
+            ticket(Verb.SET, [key], [value], 60.0) for key, value in zip(keys, values, strict=True)
+        ]
+        for each in stores:
+            instance.submit(each)
+        until(lambda: len(instance._running) == 4)
+        assert run(instance, Verb.EXISTS, keys[:1], seconds=30.0) == (FAILED,)
+        assert time.monotonic() - began < 4.0
+        assert instance.is_open
+    finally:
+        server.thaw()
+    began = time.monotonic()
+    until(lambda: not instance.is_open)
+    assert time.monotonic() - began < 3.0
+    until(lambda: all(each.is_final for each in stores), 5.0)
+    assert run(instance, Verb.EXISTS, keys[:1])[0] in {DONE, ABSENT}
+
+
+def test_idle_connections_that_were_closed_cost_no_miss(server: Server, instance: Instance) -> None:
+    keys, values = make(1, 100_000)
+    run(instance, Verb.SET, keys, values)
+    for _ in range(20):
+        connect_all(instance)
+        killed = server.ask(b"CLIENT", b"KILL", b"TYPE", b"normal", b"SKIPME", b"yes")
+        assert int(killed[1:-2]) >= 4
+        read = empty(values)
+        assert run(instance, Verb.GET, keys, read) == (DONE,)
+        assert read == values
+    assert instance.stats.counts().get("breaker_openings", 0) == 0
 
 
 def test_aborts_give_buffers_back_at_once_and_the_instance_goes_on(
