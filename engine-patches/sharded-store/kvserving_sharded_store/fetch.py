@@ -82,13 +82,28 @@ class Fetch:
         self._held: dict[int, Any] = {}
         self._causes: dict[int, Cause] = {}
         self._asks: dict[int, Ask] = {}
+        self._names = {each.chunk: each.remote_key for batch in batches for each in batch}
         self._released = False
         self._under_way = 1
         self._callbacks: list[Callable[[Fetch], None]] = []
         self.read = 0
-        for batch in batches:
-            self._begin(tier, batch, seconds)
+        try:
+            for batch in batches:
+                self._begin(tier, batch, seconds)
+        except BaseException:
+            # Nobody will ever have this one to release it.
+            self.release()
+            raise
         self._one_less()
+
+    def is_of(self, chunks: Sequence[Wanted]) -> bool:
+        """Whether what was fetched for these chunks, as far as it was, is these chunks.
+
+        A name can be used again, for another prompt, while the load of the first is under way.
+        """
+        return all(
+            self._names.get(each.chunk, each.remote_key) == each.remote_key for each in chunks
+        )
 
     def _begin(self, tier: Tier | None, batch: Sequence[Wanted], seconds: float) -> None:
         missing: list[tuple[Wanted, Any]] = []

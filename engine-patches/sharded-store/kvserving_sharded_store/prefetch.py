@@ -127,10 +127,17 @@ class Prefetches:
 
         fetch.when_final(arrived)
 
-    def take(self, name: str) -> Fetch | None:
-        """What was brought for a request; the caller gives it back."""
+    def take(self, name: str, batches: Sequence[Sequence[Wanted]]) -> Fetch | None:
+        """What was brought for a request; the caller gives it back.
+
+        Nothing when it was brought for other chunks: names of requests can be used again.
+        """
         with self._lock:
-            return self._fetches.pop(name, None)
+            fetch = self._fetches.pop(name, None)
+        if fetch is None or all(map(fetch.is_of, batches)):
+            return fetch
+        fetch.release()
+        return None
 
     def forget(self, name: str) -> None:
         """Give back what is held for a request, and break off what is on its way."""

@@ -242,13 +242,12 @@ class ShardedStore:
         if self.closed is not None and self._group is None:
             return Loaded(start, Cause.CLOSED)
         plan = self._plan(chunks, start)
-        fetch = self.prefetches.take(name) if name is not None else None
-        closed = self.closed
-        if fetch is None and closed is None:
-            batches = [
-                [self.wanted(chunks[index - start]) for index in plan.shard.owned(g.stop, g.start)]
-                for g in plan.groups
-            ]
+        batches = [
+            [self.wanted(chunks[index - start]) for index in plan.shard.owned(g.stop, g.start)]
+            for g in plan.groups
+        ]
+        fetch = None if name is None else self.prefetches.take(name, batches)
+        if fetch is None and self.closed is None:
             fetch = self._begin(batches, seconds)
         try:
             loaded = load(plan, fetch or _Refusal(), sink, self._group)

@@ -93,6 +93,11 @@ class Ask:
         # All are known before the first can come back, so that it cannot look like the last.
         with self._changed:
             self._tickets.update(tickets.values())
+            given_up = self._given_up
+        if given_up:
+            # In between: whoever gave up did not know of these.
+            for ticket in tickets.values():
+                ticket.cancel()
         for slot, ticket in tickets.items():
             chosen = by_slot[slot]
             self._tier.instances[slot].submit(ticket)
