@@ -233,6 +233,8 @@ class StoreClient:
                     due = time.monotonic() + self._judge.interval
                     self._look()
             except zmq.ZMQError:
+                if not self._closing.is_set():
+                    _log.exception("no answer of a rank is heard any more")
                 return
             except Exception:  # noqa: BLE001 (the thread must go on)
                 _log.exception("an answer of a rank could not be used")

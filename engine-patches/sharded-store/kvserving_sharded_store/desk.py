@@ -73,6 +73,8 @@ class Desk:
                 if self._down.poll(wait * 1000):
                     self._handle(messages.unpack(self._down.recv()))
             except zmq.ZMQError:
+                if not self._closing.is_set():
+                    _log.exception("rank %d answers no lookups any more", self._rank)
                 return
             except Exception:  # noqa: BLE001 (the thread must go on)
                 _log.exception("a lookup failed")

@@ -132,6 +132,7 @@ class Inquiries:
         self._now = now
         self._changed = threading.Condition()
         self._under_way: dict[str, Inquiry] = {}
+        self._taken: dict[str, int] = {}
         self._serial = 0
 
     def __len__(self) -> int:
@@ -227,9 +228,14 @@ class Inquiries:
                 return asked
 
     def taken(self, name: str) -> None:
-        """The engine has scheduled the request: what was brought for it is the workers' affair."""
+        """The engine has scheduled the request: what was brought for it is the workers' affair.
+
+        Until it ends: it may never be run, when another connector's bytes do not come.
+        """
         with self._changed:
-            self._under_way.pop(name, None)
+            asked = self._under_way.pop(name, None)
+            if asked is not None and asked.decided is not None:
+                self._taken[name] = asked.serial
 
     def drop(self, name: str) -> None:
         """The request ended or was aborted: all ranks give back what they hold for it."""
@@ -237,9 +243,12 @@ class Inquiries:
             self._forget(name)
 
     def _forget(self, name: str) -> None:
+        taken = self._taken.pop(name, None)
         before = self._under_way.pop(name, None)
         if before is not None and before.prompt.hashes:
             self._send.drop(name, before.serial)
+        elif taken is not None:
+            self._send.drop(name, taken)
 
     @property
     def owed_tokens(self) -> int:

@@ -141,6 +141,29 @@ def test_a_dropped_request_is_dropped_everywhere_and_owes_nothing() -> None:
     assert case.sent.said.count(("drop", "r", asked.serial)) == 1
 
 
+def test_what_was_brought_for_a_request_that_is_never_run_is_given_back_when_it_ends() -> None:
+    case = Case()
+    asked = case.begin()
+    for here in (False, True):
+        for rank in range(2):
+            case.all.answered("r", asked.serial, rank, 64, here=here)
+    case.all.taken("r")
+    assert case.all.get("r") is None
+    assert case.sent.said[-1][0] == "fetch", "its load may be under way"
+    case.all.drop("r")
+    assert case.sent.said[-1] == ("drop", "r", asked.serial)
+    case.all.drop("r")
+    assert case.sent.said.count(("drop", "r", asked.serial)) == 1
+    # Nothing was brought for a hit that is recomputed.
+    case.mode = Mode.BYPASS
+    other = case.begin()
+    for rank in range(2):
+        case.all.answered("r", other.serial, rank, 64, here=False)
+    case.all.taken("r")
+    case.all.drop("r")
+    assert case.sent.said.count(("drop", "r", other.serial)) == 1
+
+
 def test_a_prompt_without_a_whole_chunk_is_a_miss_at_once() -> None:
     case = Case()
     asked = case.begin(chunks=0)
