@@ -51,13 +51,11 @@ def environment(control: int = 0, **settings: Any) -> dict[str, str]:
 
 @pytest.fixture
 def engine(start: Callable[..., Any], shards: list[Valkey]) -> Callable[..., Any]:
-    def make(control: int = 0, **settings: Any) -> Any:
+    def make(control: int = 0, *, local: str = "0.1", **settings: Any) -> Any:
         url = f"resp://127.0.0.1:{shards[0].port // 10}{{ordinal}}"
         flags = ("--prefill-context-parallel-size", str(WORLD))
-        made = start(
-            *flags, transfer=SHARDED, tier=url, environment=environment(control, **settings)
-        )
-        return made.ready()
+        given = environment(control, **settings) | {"LMCACHE_MAX_LOCAL_CPU_SIZE": local}
+        return start(*flags, transfer=SHARDED, tier=url, environment=given).ready()
 
     return make
 
