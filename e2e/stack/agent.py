@@ -20,6 +20,17 @@ try:
 except urllib.error.HTTPError as error:
     print(json.dumps([error.code, error.read().decode()]))
 """
+PUT = """
+import json, sys, urllib.error, urllib.request
+headers = {"authorization": "Bearer " + sys.argv[1], "content-type": "application/json"}
+url, body = "http://127.0.0.1:9095/v1/tuning", sys.argv[2].encode()
+request = urllib.request.Request(url, body, headers, method="PUT")
+try:
+    with urllib.request.urlopen(request, timeout=10) as reply:
+        print(json.dumps([reply.status, reply.read().decode()]))
+except urllib.error.HTTPError as error:
+    print(json.dumps([error.code, error.read().decode()]))
+"""
 # By name and not as process 1: the containers of an engine's pod share their processes. vLLM names
 # its workers after itself; engine-sim keeps the command line in all of them.
 SIGNAL = """
@@ -59,6 +70,14 @@ class Agent:
         assert status == 200, body
         known: dict[str, Any] = json.loads(body)
         return known
+
+    def put(self, **settings: Any) -> dict[str, Any]:
+        """What is in force after PUT /v1/tuning; AssertionError when it was not taken."""
+        words = ("python3", "-c", PUT, self.token(), json.dumps(settings))
+        status, body = json.loads(self.kubectl.exec(self.pod, *words, container="engine"))
+        assert status == 200, body
+        in_force: dict[str, Any] = json.loads(body)
+        return in_force
 
     def signal_engine(self, name: str) -> None:
         """Send a signal (SIGSTOP, SIGKILL…) to every process of the engine."""

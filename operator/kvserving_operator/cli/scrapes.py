@@ -125,19 +125,22 @@ def _utilization(engines: Sequence[Engine], seconds: float, rate: float | None) 
 
 def _remote_tokens(engine: Engine, chunk_tokens: int) -> float | None:
     """Tokens that were read from the tier: by chunks of the sharded store, or LMCache's bytes."""
+    hits = engine.grown("vllm:external_prefix_cache_hits_total")
     if _has_store(engine):
         probes = engine.grown("kvserving_store_probed_chunks_total") or 0.0
         chunks = engine.grown("kvserving_store_requests_total{get,done}") or 0.0
-        return max(0.0, chunks - probes) * chunk_tokens
+        return _no_more_than(hits, max(0.0, chunks - probes) * chunk_tokens)
     read_bytes = engine.grown("lmcache:num_remote_read_bytes_total")
     if read_bytes is None:
         return None
     if read_bytes == 0:
         return 0.0
-    hits = engine.grown("vllm:external_prefix_cache_hits_total")
-    tokens = read_bytes / each if (each := _bytes_per_token(engine)) else None
-    # What was read in vain, for a lookup that timed out, is no hit.
-    return tokens if tokens is None or hits is None else min(tokens, hits)
+    return _no_more_than(hits, read_bytes / each) if (each := _bytes_per_token(engine)) else None
+
+
+def _no_more_than(hits: float | None, tokens: float) -> float:
+    """What was read in vain, for a load that came too late, is no hit."""
+    return tokens if hits is None else min(tokens, hits)
 
 
 def _bytes_per_token(engine: Engine) -> float | None:
@@ -154,8 +157,11 @@ def _late(engine: Engine) -> float | None:
 
 
 def _has_store(engine: Engine) -> bool:
-    """Whether the sharded store is there; its counters show themselves when they first count."""
-    return "kvserving_store_patched" in engine.after
+    """Whether the sharded store is there; its counters show themselves when they first count.
+
+    By any of its names: which of its gauges are there depends on the engine around it.
+    """
+    return any(name.startswith("kvserving_store_") for name in engine.after)
 
 
 def _sum(engines: Sequence[Engine], name: str) -> float | None:

@@ -69,6 +69,18 @@ def test_the_sharded_store_counts_chunks_and_late_lookups() -> None:
     assert told(one).gpu_utilization == pytest.approx(0.5)
 
 
+def test_a_store_shows_itself_by_any_of_its_names() -> None:
+    """engine-sim has the store without the connector, which alone tells of versions."""
+    pages = [vllm(p, p, 0, p) + store(c, 0) for p, c in ((0, 0), (1000, 4))]
+    bare = [page.replace("kvserving_store_patched", "kvserving_store_held_bytes") for page in pages]
+    assert told(engine(*bare)).remote_share == pytest.approx(0.8)
+
+
+def test_chunks_that_came_too_late_are_no_hits() -> None:
+    in_vain = engine(vllm(0, 0, 0) + store(0, 0), vllm(1000, 900, 100, 100) + store(4, 0))
+    assert told(in_vain).remote_share == pytest.approx(0.1)
+
+
 def test_a_store_without_late_lookups_has_none_of_them() -> None:
     assert told(engine(vllm(0, 0, 0), vllm(1000, 1000, 0) + store(0, 0))).late_lookups == 0
 
