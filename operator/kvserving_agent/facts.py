@@ -11,6 +11,8 @@ nobody else should need to:
   `healthAgeSeconds`; `hung` (healthy, but requests wait and nothing gets done, see progress.py;
   null when it cannot be told) and `noProgressSeconds`, for how long at least that has been so (null
   unless something waits).
+- `drain`: null, or how far the engine is with letting go: `phase` (Settling, Quiet, Lease or Done),
+  `reason` of Done, `elapsedSeconds`, `leaseLeftSeconds` (drain.py). `hung` is not told then.
 - `capabilities`: names of what the engine can do beyond a stock one, as the store in it says; a
   stock one has none.
 - `store`, `hot`: the sharded store and GraniKV; null for an engine that is not told to carry one.
@@ -46,6 +48,7 @@ from kvserving_agent.latency import Histogram
 from kvserving_agent.progress import Stall
 from kvserving_agent.series import Number
 from kvserving_agent.states import StoreState
+from kvserving_agent.traffic import Traffic
 
 SCHEMA = 1
 
@@ -80,7 +83,11 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """All that is known of one life of the engine, and of the agent's work, at one moment."""
+    """All that is known of one life of the engine, and of the agent's work, at one moment.
+
+    `begun` is when this life, or the agent, began to be watched, `draining` since when the engine
+    lets go (None: it serves); monotonic seconds.
+    """
 
     start: StartId | None = None
     health: Answer | None = None
@@ -93,6 +100,9 @@ class Snapshot:
     hot: StoreState | None = None
     hot_error: Fault | None = None
     stall: Stall | None = None
+    traffic: Traffic | None = None
+    begun: float = 0.0
+    draining: float | None = None
     scrape_errors: int = 0
     last_error: Fault | None = None
     stopping: bool = False
@@ -105,6 +115,12 @@ def is_up(known: Snapshot, now: float, stale_after: float) -> bool | None:
     return known.health.good
 
 
+def is_silent(known: Snapshot, now: float, stale_after: float) -> bool:
+    """Whether nothing was heard of the engine for so long that nothing will be."""
+    last = known.begun if known.health is None else known.health.at
+    return now - last > stale_after
+
+
 def is_ready(known: Snapshot, now: float, stale_after: float) -> bool:
     """Whether the pod may be sent requests: healthy, and it listed a model not long before.
 
@@ -114,6 +130,7 @@ def is_ready(known: Snapshot, now: float, stale_after: float) -> bool:
     health, models = known.health, known.models
     return (
         not known.stopping
+        and known.draining is None
         and is_up(known, now, stale_after) is True
         and health is not None
         and models is not None
@@ -134,6 +151,7 @@ def render(
     latencies: Iterable[str] = (),
     stores: bool = False,
     hots: bool = False,
+    drain: Mapping[str, object] | None = None,
 ) -> dict[str, object]:
     """The answer of `GET /v1/facts`.
 
@@ -148,6 +166,7 @@ def render(
         latencies: The latencies that are read.
         stores: The engine is told to carry the sharded store.
         hots: The engine is told to carry GraniKV.
+        drain: How far the engine is with letting go; None: it serves.
     """
     sample = known.sample
     store = states.render(known.store, known.store_error, now, stale_after)
@@ -157,6 +176,7 @@ def render(
         "role": role,
         "podUid": pod_uid,
         "engine": {"type": engine_type, **_engine(known, now, stale_after)},
+        "drain": drain,
         "capabilities": _capabilities(known),
         "store": store if stores else None,
         "hot": hot if hots else None,

@@ -36,6 +36,8 @@ class _AgentCollector(Collector):
         page = work.last_page
         yield _gauge("engine_up", "1 when the engine's last fresh health answer was good.", up)
         yield _gauge("ready", "1 when /readyz answers 200.", ready)
+        draining = known.draining is not None
+        yield _gauge("draining", "1 while the engine lets go of its requests.", draining)
         yield _gauge("scrape_age_seconds", "Age of the engine's numbers.", age)
         yield _gauge(
             "scrape_page_bytes", "Length of the last metrics page.", page.bytes if page else None

@@ -15,11 +15,12 @@ import logging
 import signal
 from functools import partial
 
-from aiohttp import web
+from aiohttp import ClientSession, web
 
 from kvserving_agent import identity, series
 from kvserving_agent.engine import Engine
 from kvserving_agent.local import new_session
+from kvserving_agent.rundir import RunFolder
 from kvserving_agent.server import Api
 from kvserving_agent.settings import EngineType, Role, Settings
 from kvserving_agent.store import Store
@@ -43,39 +44,64 @@ async def serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
+    folder = RunFolder(settings.run_folder)
     async with new_session() as session:
-        table = series.NUMBERS[settings.engine_type]
-        latencies = dict(series.LATENCIES[settings.engine_type])
-        if settings.role is Role.PREFILL:
-            latencies = {name: latencies[name] for name in series.PREFILL_LATENCIES}
-        sums = {f"{family}_sum" for family in latencies.values()}
-        wanted = {number.metric for number in table.values()} | {series.START_TIME} | sums
-        urls = {"store": settings.store_url, "hot": settings.hot_url}
-        watcher = Watcher(
-            Engine(
-                session,
-                settings.engine_url,
-                wanted,
-                histograms=latencies.values(),
-                version_path=VERSION_PATHS[settings.engine_type],
-            ),
-            controls={name: Store.at(session, url) for name, url in urls.items() if url},
-            latencies=latencies,
-            table=table,
-            listener=partial(identity.from_listener, settings.engine_port),
-            probe_period=settings.probe_period,
-            scrape_period=settings.scrape_period,
-            stale_after=settings.stale_after,
-        )
+        watcher = _watcher(settings, session, folder)
         api = Api(settings=settings, watcher=watcher, tokens=TokenFile(settings.token_file))
-        runner = web.AppRunner(api.app, access_log=None, shutdown_timeout=LAST_ANSWERS_SECONDS)
-        await runner.setup()
+        runners = [
+            web.AppRunner(app, access_log=None, shutdown_timeout=LAST_ANSWERS_SECONDS)
+            for app in (api.app, api.helper_app)
+        ]
+        for runner in runners:
+            await runner.setup()
         try:
-            await web.TCPSite(runner, settings.host or None, settings.port).start()
+            await web.TCPSite(runners[0], settings.host or None, settings.port).start()
+            await _open(runners[1], folder)
             _log.info("agent started", extra={"role": settings.role, "port": settings.port})
             return await _watch(watcher, signals, settings.stop_timeout)
         finally:
-            await runner.cleanup()
+            for runner in runners:
+                await runner.cleanup()
+
+
+def _watcher(settings: Settings, session: ClientSession, folder: RunFolder) -> Watcher:
+    table = series.NUMBERS[settings.engine_type]
+    latencies = dict(series.LATENCIES[settings.engine_type])
+    if settings.role is Role.PREFILL:
+        latencies = {name: latencies[name] for name in series.PREFILL_LATENCIES}
+    sums = {f"{family}_sum" for family in latencies.values()}
+    wanted = {number.metric for number in table.values()} | {series.START_TIME} | sums
+    urls = {"store": settings.store_url, "hot": settings.hot_url}
+    return Watcher(
+        Engine(
+            session,
+            settings.engine_url,
+            wanted,
+            histograms=latencies.values(),
+            version_path=VERSION_PATHS[settings.engine_type],
+        ),
+        controls={name: Store.at(session, url) for name, url in urls.items() if url},
+        latencies=latencies,
+        table=table,
+        folder=folder,
+        listener=partial(identity.from_listener, settings.engine_port),
+        probe_period=settings.probe_period,
+        scrape_period=settings.scrape_period,
+        stale_after=settings.stale_after,
+    )
+
+
+async def _open(runner: web.AppRunner, folder: RunFolder) -> None:
+    """Let the helper of the engine's container in; without it the engine ends without a drain."""
+    if folder.socket is None:
+        return
+    try:
+        folder.install()
+        await web.UnixSite(runner, folder.socket).start()
+        # The engine's container may run as somebody else, as a podTemplate says.
+        folder.socket.chmod(0o666)
+    except OSError as error:
+        _log.error("nobody can ask for a drain", extra={"reason": str(error)})
 
 
 async def _watch(watcher: Watcher, signals: asyncio.Queue[int], stop_timeout: float) -> int:

@@ -1,7 +1,10 @@
 """The agent's HTTP API. Open: `/readyz` and `/metrics`. All else needs the bearer token first.
 
 Whoever comes without the token learns nothing, not even which paths exist: any path answers 401.
-Later parts (drain) are handlers added to `_routes`; the token check covers them unasked.
+Every later handler is added to `_routes`, where the token check covers it unasked.
+
+Beside it, on a Unix socket in a folder that only this pod's containers have, a drain can be asked
+for without a token: whoever reaches it is in the pod, where the engine itself is open to him.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Mapping
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from kvserving_agent import facts, series, tuning
+from kvserving_agent import drain, facts, series, tuning
 from kvserving_agent.actuate import Actuator
 from kvserving_agent.metrics import CONTENT_TYPE, AgentMetrics
 from kvserving_agent.settings import Settings
@@ -21,6 +24,7 @@ from kvserving_agent.token import TokenFile
 from kvserving_agent.watch import Watcher
 
 OPEN_PATHS = frozenset({"/readyz", "/metrics"})
+DRAIN_PATH = "/v1/drain"
 # Nothing that is sent to the agent is large.
 MAX_BODY_BYTES = 64 * 1024
 BODY_SECONDS = 5.0
@@ -40,6 +44,9 @@ class Api:
         self.app = web.Application(middlewares=[self._guard()], client_max_size=MAX_BODY_BYTES)
         self.app.on_response_prepare.append(_sign)
         self.app.add_routes(self._routes())
+        self.helper_app = web.Application(client_max_size=MAX_BODY_BYTES)
+        self.helper_app.on_response_prepare.append(_sign)
+        self.helper_app.add_routes([web.post(DRAIN_PATH, self._drain)])
 
     def _routes(self) -> list[web.RouteDef]:
         return [
@@ -47,6 +54,7 @@ class Api:
             web.get("/metrics", self._metrics_page),
             web.get("/v1/facts", self._facts),
             web.put("/v1/tuning", self._tuning),
+            web.post(DRAIN_PATH, self._drain),
         ]
 
     def _guard(self) -> Middleware:
@@ -88,8 +96,19 @@ class Api:
             latencies=watcher.latencies,
             stores=bool(settings.store_url),
             hots=bool(settings.hot_url),
+            drain=None if watcher.known.draining is None else self._progress().data(),
         )
         return _json(200, answer)
+
+    async def _drain(self, _: web.Request) -> web.Response:
+        """Begin to let the engine go, or go on with it; how far it is."""
+        self._watcher.drain()
+        return _json(200, self._progress().data())
+
+    def _progress(self) -> drain.Progress:
+        settings, watcher = self._settings, self._watcher
+        limits = drain.Limits(timeout=settings.drain_timeout, lease=settings.drain_lease)
+        return drain.progress(watcher.known, watcher.clock(), limits, watcher.stale_after)
 
     async def _tuning(self, request: web.Request) -> web.Response:
         """Put settings in force; `If-Match` names the engine's start they were decided for."""

@@ -1,9 +1,9 @@
 """Frozen settings of `kvserving-agent serve`, read once from the environment.
 
-The operator writes the first six variables into the pod (the contract with `render`), `STORE_URL`
-where the engine carries a store and `HOT_URL` where it carries GraniKV. The others exist for tests
-and for odd machines, and their defaults are what the operator counts on. No other module reads the
-environment.
+The operator writes the first six variables into the pod (the contract with `render`), `RUN_FOLDER`,
+`DRAIN_TIMEOUT` and `DRAIN_LEASE`, `STORE_URL` where the engine carries a store and `HOT_URL` where
+it carries GraniKV. The others exist for tests and for odd machines, and their defaults are what the
+operator counts on. No other module reads the environment.
 """
 
 from __future__ import annotations
@@ -69,6 +69,11 @@ class Settings:
     stale_after: float
     # The longest the agent goes on answering after SIGTERM while its engine still listens.
     stop_timeout: float
+    # The folder that is shared with the engine's container; none: no helper waits for a drain.
+    run_folder: Path | None
+    # How long requests may take once the engine lets go, and how long finished KV is kept after.
+    drain_timeout: float
+    drain_lease: float
 
     @property
     def engine_port(self) -> int:
@@ -102,6 +107,9 @@ def from_env(env: Mapping[str, str]) -> Settings:
         probe_period=_seconds(env, "PROBE_PERIOD", "2s"),
         stale_after=_seconds(env, "STALE_AFTER", "20s"),
         stop_timeout=_seconds(env, "STOP_TIMEOUT", "10s"),
+        run_folder=Path(folder) if (folder := env.get(PREFIX + "RUN_FOLDER")) else None,
+        drain_timeout=_seconds(env, "DRAIN_TIMEOUT", "120s"),
+        drain_lease=_seconds(env, "DRAIN_LEASE", "0s", least=0.0),
     )
 
 
@@ -138,11 +146,11 @@ def _port(text: str) -> int:
     raise SettingsError(f"{PREFIX}PORT is {text!r}, must be 1 to 65535")
 
 
-def _seconds(env: Mapping[str, str], name: str, default: str) -> float:
+def _seconds(env: Mapping[str, str], name: str, default: str, least: float = 1e-3) -> float:
     try:
         seconds = parse_duration(env.get(PREFIX + name, default))
     except ValueError as error:
         raise SettingsError(f"{PREFIX}{name}: {error}") from None
-    if seconds <= 0:
+    if seconds < least:
         raise SettingsError(f"{PREFIX}{name} must be more than zero")
     return seconds

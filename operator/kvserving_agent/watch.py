@@ -4,8 +4,8 @@ The probe loop asks /health (and now and then /v1/models, once /version) every 2
 readiness; the scrape loop reads /metrics every 10 s, and where the engine carries a store, a third
 loop asks that for its state as often, or every 2 s until its tier is open; one more asks GraniKV.
 They share one Snapshot, which is replaced and never changed. Whatever belongs to a life of the
-engine is dropped when that life ends: the start id is looked at before each probe, and before and
-after each scrape.
+engine is dropped when that life ends, a drain too: the start id is looked at before each probe, and
+before and after each scrape. While the engine drains, its pages are read every second.
 """
 
 from __future__ import annotations
@@ -13,30 +13,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import replace
 
-from kvserving_agent import identity, latency, progress, series, states
+from kvserving_agent import identity, latency, progress, series, states, traffic
 from kvserving_agent.engine import Engine, Page
 from kvserving_agent.facts import Answer, Fault, Sample, Snapshot
 from kvserving_agent.identity import StartId
 from kvserving_agent.local import LocalError
+from kvserving_agent.rundir import RunFolder
 from kvserving_agent.series import Number
 from kvserving_agent.states import StoreState
 from kvserving_agent.store import Store
+from kvserving_agent.work import Work
+
+DRAIN_PERIOD = 1.0
+"""Seconds between scrapes while the engine drains."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class Work:
-    """What the agent did since it started, for its own metrics."""
-
-    scrapes: int = 0
-    errors: Counter[tuple[str, Fault]] = field(default_factory=Counter)
-    start_changes: int = 0
-    last_page: Page | None = None
 
 
 class Watcher:
@@ -53,6 +48,7 @@ class Watcher:
         stale_after: float,
         latencies: Mapping[str, str] | None = None,
         controls: Mapping[str, Store] | None = None,
+        folder: RunFolder | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
@@ -64,11 +60,13 @@ class Watcher:
         self._scrape_period = scrape_period
         self.stale_after = stale_after
         self.clock = clock
-        self.known = Snapshot()
+        self._folder = folder or RunFolder(None)
+        self.known = Snapshot(begun=clock())
         self.work = Work()
         self._last_start: StartId | None = None
         # Somebody listens: without an engine there is nothing to scrape, and no error in it.
         self._present = asyncio.Event()
+        self._hurry = asyncio.Event()
 
     async def probe_forever(self) -> None:
         """The probe loop."""
@@ -80,9 +78,12 @@ class Watcher:
         """The scrape loop, while there is an engine: a slow scrape delays the next one."""
         while True:
             await self._present.wait()
-            due = self.clock() + self._scrape_period
+            self._hurry.clear()
+            draining = self.known.draining is not None
+            due = self.clock() + (DRAIN_PERIOD if draining else self._scrape_period)
             await self.scrape()
-            await asyncio.sleep(max(0.0, due - self.clock()))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), max(0.0, due - self.clock()))
 
     async def follow_forever(self, name: str) -> None:
         """A control port's loop, while there is an engine; without one it has nothing to do."""
@@ -128,6 +129,18 @@ class Watcher:
         """Be not ready from now on; go on watching."""
         self.known = replace(self.known, stopping=True)
 
+    def drain(self) -> None:
+        """Let the engine go: not ready from now on. Nothing to do without one, or a second time."""
+        start = self.identify()
+        health = self.known.health
+        if self.known.draining is not None or (health is not None and not health.good):
+            return
+        self.known = replace(self.known, draining=self.clock())
+        if start is not None:
+            self._folder.begin(start, self.clock())
+        _log.info("draining", extra={"startId": start})
+        self._hurry.set()
+
     async def probe(self) -> bool:
         """Ask for health and what is due besides; False when nobody listens any more."""
         if self.known.start is not None:
@@ -171,8 +184,11 @@ class Watcher:
         if not self._by_socket():
             self._become(_start_in(page))
         sample = self._sample(page, asked)
-        stall = progress.follow(self.known.stall, sample.values, asked)
-        self.known = replace(self.known, sample=sample, stall=stall, last_error=None)
+        known, values = self.known, sample.values
+        # Counted in scrapes, which come too often in a drain to tell a hung engine by.
+        stall = None if known.draining is not None else progress.follow(known.stall, values, asked)
+        seen = traffic.follow(known.traffic, values, asked)
+        self.known = replace(known, sample=sample, stall=stall, traffic=seen, last_error=None)
 
     def _sample(self, page: Page, asked: float) -> Sample:
         found = {
@@ -204,7 +220,9 @@ class Watcher:
             return
         if old.start is None:
             # What was learnt before the name was known was learnt of this life.
-            self.known = replace(old, start=start)
+            noted = self._folder.since(start.value, self.clock()) if start else None
+            since = noted if old.draining is None else old.draining
+            self.known = replace(old, start=start, draining=since)
         else:
             self._forget(start)
         if start is None:
@@ -217,8 +235,11 @@ class Watcher:
     def _forget(self, start: StartId | None) -> None:
         """Drop all that was known of the engine's previous life."""
         old = self.known
+        if old.draining is not None:
+            self._folder.forget()
         self.known = Snapshot(
             start=start,
+            begun=self.clock(),
             scrape_errors=old.scrape_errors,
             last_error=old.last_error,
             stopping=old.stopping,

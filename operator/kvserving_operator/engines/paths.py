@@ -7,6 +7,8 @@ SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the container's own, a memory 
 PROMETHEUS: Final = "/run/kvserving/prometheus"
 """Where the engine's processes put their metrics (PROMETHEUS_MULTIPROC_DIR). A volume of its own:
 the folder must be there whatever command a podTemplate gives."""
+AGENT: Final = "/run/kvserving/agent"
+"""Where the agent leaves the helper that drains the engine, and the socket that it asks."""
 COMPILE_CACHE: Final = "/var/cache/kvserving"
 """Where kernels and graphs that were compiled at start are kept."""
 AUTH: Final = "/etc/kvserving/auth"
@@ -16,5 +18,14 @@ TIER_AUTHORITY: Final = "/etc/kvserving/tier"
 """Where the certificate of the authority that vouches for the tier is, when it has one."""
 AUTHORITY_FILE: Final = "ca.crt"
 
-RESERVED: Final = (TMP, SHARED_MEMORY, PROMETHEUS, COMPILE_CACHE, AUTH, LMCACHE, TIER_AUTHORITY)
+RESERVED: Final = (
+    TMP,
+    SHARED_MEMORY,
+    PROMETHEUS,
+    AGENT,
+    COMPILE_CACHE,
+    AUTH,
+    LMCACHE,
+    TIER_AUTHORITY,
+)
 """Mount points of the operator in the engine container."""

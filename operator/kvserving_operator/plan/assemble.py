@@ -35,7 +35,7 @@ from kvserving_operator.plan.validate import faults
 LEASE_SHARE_TENTHS = 6
 """The engine's lease in tenths of drain.lease: the rest is for a decode that is late."""
 GRACE_SLACK_SECONDS = 30
-"""Beyond drain and lease: more than --shutdown-timeout, which runs inside the drain, plus 10 s."""
+"""Beyond drain and lease: the helper's own slack (5 s) and --shutdown-timeout (20 s at most)."""
 
 
 def build(kvserving: KVServing, defaults: Defaults, *, preview: bool = False) -> Plan | Refusal:
@@ -116,6 +116,8 @@ def _role_plan(
             if engine.environment_remedy(variable.name, variable.value)
         ),
         startup_seconds=duration.whole_seconds(given.startup_timeout),
+        drain_seconds=duration.whole_seconds(given.drain.timeout),
+        lease_seconds=duration.whole_seconds(given.drain.lease) if role is Role.PREFILL else 0,
         grace_seconds=_grace_seconds(given),
         locks_memory=bool(given.rdma.resources),
         engine_type=spec.engine.type.value,

@@ -117,6 +117,10 @@ class RolePlan:
     owned_environment: frozenset[str]
     """Variables that a podTemplate does not change."""
     startup_seconds: int
+    drain_seconds: int
+    """How long requests may take once the engine lets go."""
+    lease_seconds: int
+    """How long finished KV stays readable after the last request; 0 where nobody fetches it."""
     grace_seconds: int
     locks_memory: bool
     """RDMA: the engine registers memory and needs IPC_LOCK."""

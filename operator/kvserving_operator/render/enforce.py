@@ -19,6 +19,7 @@ _MAIN_KEYS: Final = (
     "startupProbe",
     "livenessProbe",
     "readinessProbe",
+    "lifecycle",
     "resources",
 )
 _FREE_HELPER_KEYS: Final = ("resources", "securityContext", "imagePullPolicy")

@@ -13,6 +13,8 @@ from kvserving_operator.render.enforce import enforce
 AGENT_TOKEN_KEY: Final = "agent-token"  # noqa: S105 - a key, not a token
 WAIT_SECONDS: Final = 60
 """How long an engine waits for its tier; then it serves without."""
+HELPER_SLACK_SECONDS: Final = 5
+"""How much longer than its agent the helper of a drain waits."""
 STARTUP_PERIOD: Final = 2
 """Seconds between startup probes: short, so that an engine is ready as soon as it can be."""
 
@@ -72,6 +74,7 @@ def _engine(role: RolePlan) -> dict[str, Any]:
             if port.end is None
         ],
         **_probes(role),
+        "lifecycle": {"preStop": {"exec": {"command": _drain(role)}}},
         "resources": dict(role.resources),
         "securityContext": pod.container_security(add=["IPC_LOCK"] if role.locks_memory else ()),
         "volumeMounts": _mounts(role),
@@ -84,6 +87,17 @@ def _start_script(role: RolePlan) -> str:
         scratch=role.launch.scratch,
         executable=role.launch.executable,
     )
+
+
+def _drain(role: RolePlan) -> list[str]:
+    """Waits until the engine has let go: the agent's helper, by the Python of the engine's image.
+
+    It may go on a little longer than the agent, which ends a drain by itself.
+    """
+    bound = role.drain_seconds + role.lease_seconds + HELPER_SLACK_SECONDS
+    helper, socket = f"{paths.AGENT}/drain.py", f"{paths.AGENT}/agent.sock"
+    # Without what the image adds to its Python: it costs time, and none of it is needed.
+    return ["python3", "-I", "-S", helper, socket, str(bound)]
 
 
 def _probes(role: RolePlan) -> dict[str, Any]:
@@ -119,6 +133,9 @@ def _agent(plan: Plan, role: RolePlan) -> dict[str, Any]:
         "KVSERVING_AGENT_ENGINE_TYPE": role.engine_type,
         "KVSERVING_AGENT_TOKEN_FILE": f"{paths.AUTH}/{AGENT_TOKEN_KEY}",
         "KVSERVING_AGENT_PORT": str(ports.AGENT.number),
+        "KVSERVING_AGENT_RUN_FOLDER": paths.AGENT,
+        "KVSERVING_AGENT_DRAIN_TIMEOUT": f"{role.drain_seconds}s",
+        "KVSERVING_AGENT_DRAIN_LEASE": f"{role.lease_seconds}s",
     }
     if role.launch.store is not None:
         fixed["KVSERVING_AGENT_STORE_URL"] = f"http://127.0.0.1:{role.launch.store.number}"
@@ -149,6 +166,7 @@ def _agent(plan: Plan, role: RolePlan) -> dict[str, Any]:
         "securityContext": pod.container_security(),
         "volumeMounts": [
             {"name": volumes.AUTH, "mountPath": paths.AUTH, "readOnly": True},
+            {"name": volumes.AGENT, "mountPath": paths.AGENT},
         ],
     }
 
@@ -176,6 +194,7 @@ def _mounts(role: RolePlan) -> list[dict[str, Any]]:
         {"name": volumes.TMP, "mountPath": paths.TMP},
         {"name": volumes.SHARED_MEMORY, "mountPath": paths.SHARED_MEMORY},
         {"name": volumes.METRICS, "mountPath": paths.PROMETHEUS},
+        {"name": volumes.AGENT, "mountPath": paths.AGENT, "readOnly": True},
     ]
     if role.launch.cache_file is not None:
         mounts.append({"name": volumes.LMCACHE, "mountPath": paths.LMCACHE, "readOnly": True})
@@ -194,6 +213,7 @@ def _volumes(plan: Plan, role: RolePlan) -> list[dict[str, Any]]:
         {"name": volumes.TMP, "emptyDir": {}},
         {"name": volumes.SHARED_MEMORY, "emptyDir": shared},
         {"name": volumes.METRICS, "emptyDir": {}},
+        {"name": volumes.AGENT, "emptyDir": {}},
         {
             "name": volumes.AUTH,
             "secret": {"secretName": plan.names.auth, "defaultMode": 0o440, "items": [token]},

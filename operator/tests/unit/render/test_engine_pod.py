@@ -84,6 +84,9 @@ def test_the_agent_is_a_native_sidecar_before_the_wait_for_the_tier():
         "KVSERVING_AGENT_ENGINE_TYPE": "VLLM",
         "KVSERVING_AGENT_TOKEN_FILE": "/etc/kvserving/auth/agent-token",
         "KVSERVING_AGENT_PORT": "9095",
+        "KVSERVING_AGENT_RUN_FOLDER": "/run/kvserving/agent",
+        "KVSERVING_AGENT_DRAIN_TIMEOUT": "120s",
+        "KVSERVING_AGENT_DRAIN_LEASE": "50s",
         "KVSERVING_AGENT_POD_UID": "from elsewhere",
     }
     assert container(spec, "wait-for-tier")["args"] == [
@@ -93,6 +96,26 @@ def test_the_agent_is_a_native_sidecar_before_the_wait_for_the_tier():
         "60s",
         "x-valkey-0.x-valkey.default.svc:6379",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "bound", "grace", "lease"),
+    [("x-prefill", "95", 120, "30s"), ("x-decode", "305", 330, "0s")],
+)
+def test_the_engine_is_drained_before_it_is_stopped(name: str, bound: str, grace: int, lease: str):
+    drains = {"prefill.drain": {"timeout": "60s", "lease": "30s"}, "decode.drain.timeout": "5m"}
+    spec = pod_spec(rendered({**BOTH, **drains}), name)
+    found, agent = container(spec, "engine"), container(spec, "agent")
+    command = found["lifecycle"]["preStop"]["exec"]["command"]
+    assert command[:3] == ["python3", "-I", "-S"]
+    folder = kubelet.environment(agent, {})["KVSERVING_AGENT_RUN_FOLDER"]
+    assert command[3:] == [f"{folder}/drain.py", f"{folder}/agent.sock", bound]
+    assert kubelet.environment(agent, {})["KVSERVING_AGENT_DRAIN_LEASE"] == lease
+    # What the engine does with its last requests after SIGTERM still fits in.
+    assert spec["terminationGracePeriodSeconds"] == grace >= int(bound) + 20
+    mounts = {c["name"]: {m["name"]: m for m in c["volumeMounts"]} for c in (found, agent)}
+    assert mounts["engine"]["agent"] == {"name": "agent", "mountPath": folder, "readOnly": True}
+    assert mounts["agent"]["agent"] == {"name": "agent", "mountPath": folder}
 
 
 def test_a_role_without_the_tier_does_not_wait_and_sees_no_file_of_it():
