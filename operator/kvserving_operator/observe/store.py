@@ -76,7 +76,7 @@ def read_stores(
     for pod, facts in sorted(answers.items()):
         if facts is None or facts.store is None:
             continue
-        if _is_passing(facts.store):
+        if is_passing(facts.store):
             waiting = True
         else:
             due = frozenset[str]() if pod in outdated else promises
@@ -84,7 +84,8 @@ def read_stores(
     return StoreHealth(faults=tuple(faults), waiting=waiting)
 
 
-def _is_passing(state: ControlFacts) -> bool:
+def is_passing(state: ControlFacts) -> bool:
+    """Whether the port behind it is about to say how it is: it starts, or was just not heard."""
     if state.closed in _PASSING:
         return True
     if state.start_id is None or state.age_seconds is None:

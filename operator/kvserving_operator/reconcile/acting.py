@@ -37,6 +37,8 @@ class Outcome:
     """Children that stay as an earlier operator rendered them."""
     stores: StoreHealth = field(default_factory=StoreHealth)
     """What the engines say of the tier."""
+    hot: StoreHealth = field(default_factory=StoreHealth)
+    """What they say of their HOT pages."""
 
     @property
     def complete(self) -> bool:

@@ -28,7 +28,7 @@ from kvserving_operator.reconcile.patience import Patience
 from kvserving_operator.reconcile.rechecks import next_look
 from kvserving_operator.reconcile.replacement import replace_outdated
 from kvserving_operator.reconcile.roles import healths_of
-from kvserving_operator.reconcile.stores import store_health
+from kvserving_operator.reconcile.stores import hot_health, store_health
 from kvserving_operator.status import (
     Event,
     LastWrites,
@@ -107,7 +107,8 @@ class Reconciler:
         if isinstance(planned, Plan) and outcome.complete and not planned.suspended:
             await replace_outdated(self._client, key, planned, healths, uid=uid)
         stores = await store_health(self._agents, planned, outcome.observed)
-        seen = replace(outcome, stores=stores)
+        hot = await hot_health(self._agents, planned, outcome.observed)
+        seen = replace(outcome, stores=stores, hot=hot)
         return await self._report(key, live, planned, seen, healths)
 
     async def _report(
@@ -129,6 +130,7 @@ class Reconciler:
             troubles=outcome.applied.troubles,
             pending=outcome.pending,
             store_faults=outcome.stores.faults,
+            hot_faults=outcome.hot.faults,
             absent=outcome.absent,
             held=outcome.held,
             unfinished=outcome.applied.unfinished,
@@ -151,7 +153,7 @@ class Reconciler:
                 foreign=conflict,
                 absent=bool(outcome.absent),
                 leaving=bool(outcome.applied.waiting or outcome.applied.contested),
-                stores=outcome.stores.waiting,
+                stores=outcome.stores.waiting or outcome.hot.waiting,
             ),
             events=events_between(stored, status) if decision.write else (),
             status_written=decision.write,

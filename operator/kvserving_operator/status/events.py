@@ -65,7 +65,7 @@ def _events(before: KVServingStatus, after: KVServingStatus) -> Iterator[Event]:
 def _kind(old: Condition | None, new: Condition) -> Literal["Normal", "Warning"] | None:
     if new.type == ConditionType.PROGRESSING:
         return "Normal" if new.reason in _NEWS else None
-    if new.status is ConditionStatus.TRUE:
+    if new.status is ConditionStatus.TRUE and new.reason not in FAILURES:
         return "Normal" if new.type == ConditionType.READY else None
     if new.type == ConditionType.SPEC_VALID or new.reason in FAILURES:
         return "Warning"

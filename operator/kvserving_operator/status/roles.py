@@ -40,19 +40,29 @@ def role_conditions(situation: Situation) -> list[Condition]:
                 message="the external tier is not looked at by this version",
             )
         )
-    return [_as_engines_see_it(c, situation.store_faults) for c in conditions]
+    return [_as_engines_see_it(c, situation) for c in conditions]
 
 
-def _as_engines_see_it(found: Condition, faults: Sequence[StoreFault]) -> Condition:
-    """The tier's condition, False where it is there and engines cannot use it."""
-    tier = found.type == ConditionType.REMOTE_TIER_READY
-    if not faults or not tier or found.status is ConditionStatus.FALSE:
-        return found
+def _as_engines_see_it(found: Condition, situation: Situation) -> Condition:
+    """The tier's condition, False where it is there and engines cannot use it.
+
+    Engines without the HOT pages that were asked for serve all the same: only the reason tells.
+    """
+    stores, hot = situation.store_faults, situation.hot_faults
+    if found.type == ConditionType.REMOTE_TIER_READY and stores:
+        if found.status is not ConditionStatus.FALSE:
+            return _told(found, ConditionStatus.FALSE, stores)
+    elif found.type == ConditionType.DECODE_READY and hot and found.status is ConditionStatus.TRUE:
+        return _told(found, ConditionStatus.TRUE, hot)
+    return found
+
+
+def _told(found: Condition, status: ConditionStatus, faults: Sequence[StoreFault]) -> Condition:
     others = len(faults) - 1
     more = f" (and {others} more pod{'s' if others > 1 else ''})" if others else ""
     return condition(
-        ConditionType.REMOTE_TIER_READY,
-        status=ConditionStatus.FALSE,
+        ConditionType(found.type),
+        status=status,
         reason=faults[0].reason,
         message=faults[0].message + more,
     )

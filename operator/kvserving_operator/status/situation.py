@@ -39,6 +39,8 @@ class Situation:
 
     store_faults: tuple[StoreFault, ...] = ()
     """What keeps engines from using the tier."""
+    hot_faults: tuple[StoreFault, ...] = ()
+    """Engines that were started with HOT pages and have none."""
     absent: tuple[str, ...] = ()
     """Wanted objects that were left out because the cluster lacks their API."""
     held: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from kvserving_operator.observe.agents import Agents
 from kvserving_operator.observe.gather import Observed
 from kvserving_operator.observe.store import StoreHealth
 from kvserving_operator.plan.model import Plan
-from kvserving_operator.reconcile.stores import store_health
+from kvserving_operator.reconcile.stores import hot_health, store_health
 from kvserving_operator.render import render
 from tests.unit.observe.pods import pod, statefulset
 from tests.unit.observe.test_agents import Server, server
@@ -122,4 +122,54 @@ async def test_the_token_is_for_the_pods_of_the_workload_alone(server: Server):
 async def test_stock_engines_are_not_asked(server: Server):
     plan = planned({**SPLIT, **TIER})
     assert await health(server, plan, at(pod("x-prefill-0", role="prefill"))) == StoreHealth()
+    assert server.tokens == []
+
+
+HOT = {
+    "engine.type": "SGLang",
+    "router.type": "SMG",
+    "engine.features": ["GraniKV"],
+    "kvCache.hot": {"mode": "Auto"},
+}
+
+
+def hot_says(*capabilities: str, start: str | None = "h", error: str | None = None) -> Any:
+    state = {"startId": start, "ageSeconds": 1.0 if start else None, "lastError": error}
+    return {"schema": 1, "capabilities": list(capabilities), "store": None, "hot": state}
+
+
+async def hot(server: Server, changes: dict[str, Any]) -> StoreHealth:
+    plan = planned(changes)
+    pods = observed(plan, at(pod("x-decode-0", role="decode")))
+    async with Agents(port=server.port) as agents:
+        return await hot_health(agents, plan, pods)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (hot_says("GraniKV", "HotResize"), None),
+        (hot_says("HotResize"), "does not report GraniKV"),
+        (hot_says(start=None, error="Refused"), "has no GraniKV (nobody answers"),
+        (hot_says(start=None), ""),
+        (hot_says(start=None, error="Timeout"), ""),
+    ],
+)
+async def test_an_engine_that_should_have_hot_pages_is_asked_for_them(
+    server: Server, answer: dict[str, Any], message: str | None
+):
+    server.answer = answer
+    found = await hot(server, HOT)
+    assert found.waiting is (message == "")  # not known yet: to be asked again
+    assert len(found.faults) == bool(message)
+    for fault in found.faults:
+        assert fault.reason is Reason.FEATURE_MISSING
+        assert message
+        assert message in fault.message
+        assert "pod x-decode-0" in fault.message
+        assert "serves without HOT" in fault.message
+
+
+async def test_without_hot_nobody_is_asked_for_it(server: Server):
+    assert await hot(server, {**HOT, "kvCache.hot": {"mode": "Off"}}) == StoreHealth()
     assert server.tokens == []
