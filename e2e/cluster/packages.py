@@ -37,18 +37,18 @@ def can_install() -> bool:
 def install(names: list[str]) -> None:
     """Install packages, without recommended ones; raise ClusterError with apt's own message."""
     with progress.step(f"apt-get install {' '.join(names)}", expected_seconds=30):
-        _update()
+        update()
         _apt("install", "--yes", "--no-install-recommends", *names)
 
 
 def install_go() -> None:
     """Install a Go that can fetch the toolchain the builds want."""
     with progress.step("install a Go toolchain", expected_seconds=30):
-        _update()
+        update()
         name = _available_go()
         if name is None:
             _add_backports()
-            _update()
+            update()
             name = _available_go()
         if name is None:
             raise ClusterError("this distribution has no Go 1.21 or newer: install Go, then again")
@@ -137,7 +137,8 @@ def render_source(source: Source, suite: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _update() -> None:
+def update() -> None:
+    """Fetch the lists of what the archive has."""
     _apt("update", "--quiet")
 
 

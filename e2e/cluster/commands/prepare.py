@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cluster import binaries, prerequisites
+from cluster import binaries, debian, prerequisites
 from cluster.commands.options import Subparsers, add_install, add_state
 
 
@@ -27,4 +27,6 @@ def run(options: argparse.Namespace) -> int:
         install=options.install,
     )
     binaries.ensure(binaries.EVERY)
+    for package in debian.EVERY:
+        debian.ensure(package)
     return 0
