@@ -1,44 +1,46 @@
 """The agent's own metrics, `kvserving_agent_*`, computed when they are asked for.
 
-They tell how well the agent sees its engine; the engine's numbers are not repeated here (a
-Prometheus reads them from the engine). No label has a value from outside this code.
+They tell how well the agent sees its engine, and what facts say of it (export.py): an engine's own
+page is out of a Prometheus' reach, because on its port is its whole unauthenticated API.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kvserving_agent import facts
+from kvserving_agent import export
 from kvserving_agent.watch import Watcher
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _P = "kvserving_agent_"
 
+Answer = Callable[[], Mapping[str, Any]]
+"""Gives the facts as of now."""
+
 
 class _AgentCollector(Collector):
     """Families made from the watcher as it is; what is not known has no series."""
 
-    def __init__(self, watcher: Watcher, refused: Callable[[], int]) -> None:
+    def __init__(self, watcher: Watcher, answer: Answer, refused: Callable[[], int]) -> None:
         self._watcher = watcher
+        self._answer = answer
         self._refused = refused
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        watcher = self._watcher
-        known, work, now = watcher.known, watcher.work, watcher.clock()
-        up = facts.is_up(known, now, watcher.stale_after)
-        ready = facts.is_ready(known, now, watcher.stale_after)
-        age = now - known.sample.at if known.sample else None
+    def collect(self) -> Iterator[Metric]:
+        yield from self._own()
+        yield from export.families(self._answer(), self._watcher.sums)
+
+    def _own(self) -> Iterator[Metric]:
+        work = self._watcher.work
         page = work.last_page
-        yield _gauge("engine_up", "1 when the engine's last fresh health answer was good.", up)
-        yield _gauge("ready", "1 when /readyz answers 200.", ready)
-        draining = known.draining is not None
+        draining = self._watcher.known.draining is not None
         yield _gauge("draining", "1 while the engine lets go of its requests.", draining)
-        yield _gauge("scrape_age_seconds", "Age of the engine's numbers.", age)
         yield _gauge(
             "scrape_page_bytes", "Length of the last metrics page.", page.bytes if page else None
         )
@@ -59,9 +61,9 @@ class _AgentCollector(Collector):
 class AgentMetrics:
     """The text of `GET /metrics`: the families above and `process_*` of the agent itself."""
 
-    def __init__(self, watcher: Watcher, refused: Callable[[], int]) -> None:
+    def __init__(self, watcher: Watcher, answer: Answer, refused: Callable[[], int]) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_AgentCollector(watcher, refused))
+        self._registry.register(_AgentCollector(watcher, answer, refused))
         ProcessCollector(registry=self._registry)
 
     def page(self) -> bytes:

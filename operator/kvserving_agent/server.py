@@ -40,7 +40,7 @@ class Api:
         self._tokens = tokens
         self._actuator = Actuator(watcher)
         self._refused = 0
-        self._metrics = AgentMetrics(watcher, lambda: self._refused)
+        self._metrics = AgentMetrics(watcher, self._answer, lambda: self._refused)
         self.app = web.Application(middlewares=[self._guard()], client_max_size=MAX_BODY_BYTES)
         self.app.on_response_prepare.append(_sign)
         self.app.add_routes(self._routes())
@@ -84,8 +84,11 @@ class Api:
         return web.Response(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _facts(self, _: web.Request) -> web.Response:
+        return _json(200, self._answer())
+
+    def _answer(self) -> dict[str, object]:
         watcher, settings = self._watcher, self._settings
-        answer = facts.render(
+        return facts.render(
             watcher.known,
             now=watcher.clock(),
             role=settings.role,
@@ -98,7 +101,6 @@ class Api:
             hots=bool(settings.hot_url),
             drain=None if watcher.known.draining is None else self._progress().data(),
         )
-        return _json(200, answer)
 
     async def _drain(self, _: web.Request) -> web.Response:
         """Begin to let the engine go, or go on with it; how far it is."""

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 
 # Of one load and of one step there are about 60 and 20 bytes.
 KEPT_ROWS: Mapping[str, int] = {"loads": 12, "steps": 6}
+# All that a store keeps: sums.py adds up what facts leave out.
+_MOST_ROWS = 64
 _MOST_FIELDS = 16
 _LARGEST = float(2**63)
 _FIELD = re.compile(r"[A-Za-z]{1,32}")
@@ -24,7 +26,7 @@ Row = tuple[float | None, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Ring:
-    """The newest rows of one ring, oldest first.
+    """The rows of one ring, oldest first.
 
     `newest` is a time (monotonic seconds) before which its last row was not there; None as long as
     no row has come since the agent began to look, because those may be of any age.
@@ -53,11 +55,11 @@ def rings(given: object) -> dict[str, Ring] | None:
     """The rings of a state as far as they are readable; None where it has none at all."""
     if not isinstance(given, Mapping):
         return None
-    found = {name: _ring(given.get(name), kept) for name, kept in KEPT_ROWS.items()}
+    found = {name: _ring(given.get(name)) for name in KEPT_ROWS}
     return {name: ring for name, ring in found.items() if ring is not None} or None
 
 
-def _ring(given: object, kept: int) -> Ring | None:
+def _ring(given: object) -> Ring | None:
     if not isinstance(given, Mapping):
         return None
     names, rows = given.get("fields"), given.get("rows")
@@ -66,7 +68,7 @@ def _ring(given: object, kept: int) -> Ring | None:
     fields = tuple(n for n in names if isinstance(n, str) and _FIELD.fullmatch(n))
     if not 0 < len(fields) == len(names) <= _MOST_FIELDS:
         return None
-    read = (_row(row, len(fields)) for row in rows[-kept:])
+    read = (_row(row, len(fields)) for row in rows[-_MOST_ROWS:])
     return Ring(fields=fields, rows=tuple(row for row in read if row is not None))
 
 
@@ -126,7 +128,7 @@ def _recent(recent: Mapping[str, Ring], now: float) -> dict[str, object]:
         name: {
             "newestAgeSeconds": None if ring.newest is None else round(now - ring.newest, 1),
             "fields": ring.fields,
-            "rows": ring.rows,
+            "rows": ring.rows[-KEPT_ROWS[name] :],
         }
         for name, ring in recent.items()
     }

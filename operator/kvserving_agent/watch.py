@@ -26,6 +26,7 @@ from kvserving_agent.rundir import RunFolder
 from kvserving_agent.series import Number
 from kvserving_agent.states import StoreState
 from kvserving_agent.store import Store
+from kvserving_agent.sums import Sums, fold
 from kvserving_agent.work import Work
 
 DRAIN_PERIOD = 1.0
@@ -35,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class Watcher:
-    """Watches one engine. `known` and `work` are for everyone to read."""
+    """Watches one engine. `known`, `work` and `sums` are for everyone to read."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Watcher:
         self._folder = folder or RunFolder(None)
         self.known = Snapshot(begun=clock())
         self.work = Work()
+        self.sums = Sums()
         self._last_start: StartId | None = None
         # Somebody listens: without an engine there is nothing to scrape, and no error in it.
         self._present = asyncio.Event()
@@ -113,6 +115,8 @@ class Watcher:
         before = self.known.store if name == "store" else self.known.hot
         if before is None or before.at <= state.at:
             self._control(name, states.dated(before, state), None)
+            if name == "store":
+                self.sums = fold(self.sums, state)
 
     def _control(self, name: str, state: StoreState | None, fault: Fault | None) -> None:
         if name == "store":
