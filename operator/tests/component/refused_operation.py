@@ -71,6 +71,30 @@ OPERATION: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.metrics.prometheus",
         "remove it",
     ),
+    "two credentials": (
+        {
+            "metrics": {
+                "source": "Prometheus",
+                "prometheus": {
+                    "url": "http://p:9090",
+                    "secretRef": {"name": "s", "key": "k"},
+                    "basicAuthSecretRef": {"name": "b"},
+                },
+            }
+        },
+        "spec.metrics.prometheus.basicAuthSecretRef",
+        "remove the other",
+    ),
+    "authority without TLS": (
+        {
+            "metrics": {
+                "source": "Prometheus",
+                "prometheus": {"url": "http://p:9090", "caSecretRef": {"name": "s"}},
+            }
+        },
+        "spec.metrics.prometheus.caSecretRef",
+        "write https://",
+    ),
     "median above p90": ({"sla.ttft": {"p50": "2s", "p90": "1s"}}, "spec.sla.ttft.p50", "lower"),
     "SLA of nothing": ({"sla.itl.p90": "0ms"}, "spec.sla.itl.p90", "raise it"),
     "median of nothing": ({"sla.ttft.p50": "0s"}, "spec.sla.ttft.p50", "remove it"),

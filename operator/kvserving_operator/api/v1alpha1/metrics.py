@@ -10,6 +10,7 @@ from kvserving_operator.api.types import (
     CELRule,
     Duration,
     Labels,
+    LocalObjectReference,
     SecretKeySelector,
     validated_by,
 )
@@ -22,6 +23,20 @@ class MetricsSource(StrEnum):
     PROMETHEUS = "Prometheus"
 
 
+@validated_by(
+    CELRule(
+        rule="!(has(self.secretRef) && has(self.basicAuthSecretRef))",
+        field=".basicAuthSecretRef",
+        message="spec.metrics.prometheus has secretRef and basicAuthSecretRef: one request carries "
+        "one of them, remove the other",
+    ),
+    CELRule(
+        rule="!has(self.caSecretRef) || self.url.startsWith('https://')",
+        field=".caSecretRef",
+        message="spec.metrics.prometheus.caSecretRef is for an address with TLS: write https:// in "
+        "url, or remove it",
+    ),
+)
 class Prometheus(APIModel):
     """A Prometheus server that the operator asks."""
 
@@ -36,6 +51,16 @@ class Prometheus(APIModel):
         default=None,
         description="Key of a Secret that holds a bearer token for the server. Absent: none is "
         "sent.",
+    )
+    basic_auth_secret_ref: LocalObjectReference | None = Field(
+        default=None,
+        description="Secret with the keys username and password (kubernetes.io/basic-auth) for the "
+        "server. Absent: none is sent.",
+    )
+    ca_secret_ref: LocalObjectReference | None = Field(
+        default=None,
+        description="Secret with the key ca.crt by which the server's certificate is checked. "
+        "Absent: the operator image's own authorities.",
     )
 
 

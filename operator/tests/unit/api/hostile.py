@@ -37,8 +37,10 @@ STRINGS = (
 CONTEXT: dict[str, dict[str, Any]] = {
     "model.volume": {"path": "/w", "emptyDir": {}},
     "model.huggingFace.tokenSecretRef": {"name": "n", "key": "k"},
-    "metrics.prometheus": {"url": "http://p"},
+    "metrics.prometheus": {"url": "https://p"},
     "metrics.prometheus.secretRef": {"name": "n", "key": "k"},
+    "metrics.prometheus.basicAuthSecretRef": {"name": "n"},
+    "metrics.prometheus.caSecretRef": {"name": "n"},
     "kvCache.remote.external": {"urlTemplate": "redis://x:1"},
     "kvCache.remote.external.authSecretRef": {"name": "n"},
     "kvCache.remote.external.caSecretRef": {"name": "n"},

@@ -491,6 +491,24 @@ EDITS: dict[str, Edit] = {
         },
         refused="spec.metrics.source",
     ),
+    "metrics.prometheus.basicAuthSecretRef.name": Edit(
+        {
+            "metrics": {
+                "source": "Prometheus",
+                "prometheus": {"url": "http://p:9090", "basicAuthSecretRef": {"name": "s"}},
+            }
+        },
+        refused="spec.metrics.source",
+    ),
+    "metrics.prometheus.caSecretRef.name": Edit(
+        {
+            "metrics": {
+                "source": "Prometheus",
+                "prometheus": {"url": "https://p:9090", "caSecretRef": {"name": "s"}},
+            }
+        },
+        refused="spec.metrics.source",
+    ),
     "metrics.podMonitor.labels": Edit(
         {"metrics.podMonitor": {"labels": {"a": "b"}}}, _children("PodMonitor/x")
     ),

@@ -1,0 +1,222 @@
+"""Asks a Prometheus for the facts of all engines of an object, bounded in time and in bytes.
+
+Whoever writes a KVServing names the server, so its answers are a stranger's: no redirect is
+followed, nothing is unpacked, an answer has a length, and what it says is told to nobody.
+"""
+
+import asyncio
+import base64
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, Self
+
+import aiohttp
+
+from kvserving_operator.measure import EngineFacts
+from kvserving_operator.observe import promql
+from kvserving_operator.observe.scraped import facts_of
+
+DEADLINE: Final = 5.0
+"""Seconds for all answers about an object, which are asked for at once."""
+CONNECT_TIMEOUT: Final = 2.0
+REMEMBERED: Final = 10.0
+"""Seconds for which a reading is good."""
+SILENT: Final = 60.0
+"""Seconds for which a server that failed is left alone."""
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""Of one answer: some 150 pods that are scraped every 15 s."""
+_CONNECTIONS: Final = 16
+"""At once: they bound what answers take of memory. The wait for one counts as silence."""
+_OF_ONE_SERVER: Final = 6
+_MOST_READINGS: Final = 2_000
+
+
+class Fault(StrEnum):
+    """Why nothing could be read."""
+
+    UNREACHABLE = "cannot be reached"
+    SLOW = "does not answer in time"
+    CERTIFICATE = "shows a certificate that is not accepted"
+    UNAUTHORISED = "does not accept the credentials"
+    STATUS = "refuses the queries"
+    TOO_LARGE = "answers more than 8 MiB"
+    MALFORMED = "answers what is no Prometheus' answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A Prometheus server and how to talk to it."""
+
+    url: str
+    """Without the path of the API."""
+    token: str | None = field(default=None, repr=False)
+    """Bearer token."""
+    basic: tuple[str, str] | None = field(default=None, repr=False)
+    """User and password."""
+    authority: str | None = None
+    """PEM of the authorities that its certificate is checked by; None: those of the image."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a server knows of some pods."""
+
+    facts: Mapping[str, EngineFacts | None] = field(default_factory=lambda: MappingProxyType({}))
+    """By pod; None: nothing current was scraped of it."""
+    fault: Fault | None = None
+    """Why nothing is known at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    until: float
+    server: Server
+    uids: Mapping[str, str]
+    reading: Reading
+
+
+class _FaultError(Exception):
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.value)
+        self.fault = fault
+
+
+class Prometheus:
+    """Asks servers; an async context, because it holds connections."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: dict[str, _Kept] = {}
+        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, limit_per_host=_OF_ONE_SERVER),
+            timeout=aiohttp.ClientTimeout(total=DEADLINE, sock_connect=CONNECT_TIMEOUT),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def read(
+        self,
+        server: Server,
+        *,
+        owner: str,
+        namespace: str,
+        pods: Mapping[str, str],
+        anew: bool = False,
+    ) -> Reading:
+        """What the server knows of pods.
+
+        Args:
+            server: Whom to ask.
+            owner: Uid of the object that the pods belong to; its reading is remembered.
+            namespace: Of the pods.
+            pods: Uid by name.
+            anew: Nothing that is remembered counts.
+        """
+        if not pods:
+            return Reading()
+        now = self._clock()
+        known = self._kept.pop(owner, None)
+        usable = (
+            known is not None
+            and known.server == server
+            and pods.items() <= known.uids.items()
+            and now <= known.until
+        )
+        if anew or known is None or not usable:
+            reading = await self._ask(server, namespace, pods)
+            kept = REMEMBERED if reading.fault is None else SILENT
+            known = _Kept(self._clock() + kept, server, dict(pods), reading)
+        self._kept[owner] = known
+        while len(self._kept) > _MOST_READINGS:
+            del self._kept[next(iter(self._kept))]
+        return known.reading
+
+    async def _ask(self, server: Server, namespace: str, pods: Mapping[str, str]) -> Reading:
+        questions = ("time()", *promql.queries(namespace, pods))
+        began = self._clock()
+        asked = [asyncio.ensure_future(self._query(server, each)) for each in questions]
+        try:
+            async with asyncio.timeout(DEADLINE):
+                told, *bodies = await asyncio.gather(*asked)
+            # Of the time since it was told nothing is lost: no age is understated.
+            now = promql.parse_time(told) + self._clock() - began
+            answers = [await asyncio.to_thread(promql.parse_matrix, body) for body in bodies]
+        except TimeoutError:
+            return Reading(fault=Fault.SLOW)
+        except promql.MalformedError:
+            return Reading(fault=Fault.MALFORMED)
+        except _FaultError as error:
+            return Reading(fault=error.fault)
+        finally:
+            for task in asked:
+                task.cancel()
+        return Reading(facts=facts_of(answers, namespace=namespace, pods=pods, now=now))
+
+    async def _query(self, server: Server, query: str) -> bytes:
+        if self._session is None:
+            raise RuntimeError("Prometheus is used outside of its context")
+        try:
+            async with self._session.get(
+                f"{server.url.rstrip('/')}/api/v1/query",
+                params={"query": query},
+                headers=_headers(server),
+                ssl=self._context(server),
+                allow_redirects=False,
+            ) as response:
+                if response.status in {401, 403}:
+                    raise _FaultError(Fault.UNAUTHORISED)
+                if response.status != 200:
+                    raise _FaultError(Fault.STATUS)
+                return await _body(response)
+        except TimeoutError:
+            raise _FaultError(Fault.SLOW) from None
+        except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientSSLError):
+            raise _FaultError(Fault.CERTIFICATE) from None
+        except (aiohttp.ClientError, OSError):
+            raise _FaultError(Fault.UNREACHABLE) from None
+
+    def _context(self, server: Server) -> ssl.SSLContext | bool:
+        if server.authority is None:
+            return True
+        context = self._contexts.get(server.authority)
+        if context is None:
+            if len(self._contexts) > _CONNECTIONS:
+                self._contexts.clear()
+            try:
+                context = ssl.create_default_context(cadata=server.authority)
+            except ssl.SSLError:
+                raise _FaultError(Fault.CERTIFICATE) from None
+            self._contexts[server.authority] = context
+        return context
+
+
+def _headers(server: Server) -> dict[str, str]:
+    headers = {"Accept-Encoding": "identity"}
+    if server.basic is not None:
+        pair = base64.b64encode(":".join(server.basic).encode()).decode()
+        headers["Authorization"] = f"Basic {pair}"
+    elif server.token is not None:
+        headers["Authorization"] = f"Bearer {server.token}"
+    return headers
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > MOST_BYTES:
+            raise _FaultError(Fault.TOO_LARGE)
+    return bytes(body)

@@ -1,0 +1,97 @@
+"""A real Prometheus server (Debian's), and pages for it to scrape."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cluster import debian
+
+from .processes import Process, eventually, free_port
+
+NAMESPACE = "serving"
+USER, PASSWORD = "operator", "the-right-word"
+# bcrypt of the password, as the server wants it.
+_HASH = "$2b$04$abcdefghijklmnopqrstuu3GBL/pQNR26.APx33oGSKz1SfdQkQam"
+UID = "6f2c0a52-30c5-4b0e-8c6e-0f3f8f3c9d11"
+"""Of the pod that the agents of these tests say they are in."""
+
+
+@dataclass(frozen=True)
+class Scraped:
+    """One target: its port, and the labels that a PodMonitor gives it."""
+
+    port: int
+    pod: str
+    namespace: str = NAMESPACE
+    job: str = "agents"
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class Server(Process):
+    """A Prometheus on one port, with one folder of data, for all of its lives."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "prometheus.log")
+        self.port = free_port()
+        self.scheme = "http"
+        self._folder = folder
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://127.0.0.1:{self.port}"
+
+    def start(
+        self, *targets: Scraped, interval: str = "1s", web: dict[str, Any] | None = None
+    ) -> None:
+        """Scrape these; JSON is YAML."""
+        jobs: dict[str, list[dict[str, Any]]] = {}
+        for target in targets:
+            labels = {"namespace": target.namespace, "pod": target.pod, **target.labels}
+            static = {"targets": [f"127.0.0.1:{target.port}"], "labels": labels}
+            jobs.setdefault(target.job, []).append(static)
+        configuration = {
+            "global": {"scrape_interval": interval, "scrape_timeout": interval},
+            "scrape_configs": [
+                {"job_name": name, "static_configs": statics} for name, statics in jobs.items()
+            ],
+        }
+        (self._folder / "prometheus.yml").write_text(json.dumps(configuration))
+        (self._folder / "web.yml").write_text(json.dumps(web or {}))
+        self.scheme = "https" if "tls_server_config" in (web or {}) else "http"
+        self.again()
+
+    def again(self) -> None:
+        """Start it as it was."""
+        self.spawn(
+            str(debian.ensure(debian.PROMETHEUS) / "usr/bin/prometheus"),
+            f"--config.file={self._folder / 'prometheus.yml'}",
+            f"--web.config.file={self._folder / 'web.yml'}",
+            f"--storage.tsdb.path={self._folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+        )
+        eventually("the server is ready", self._is_ready)
+
+    def _is_ready(self) -> bool:
+        assert self.running.poll() is None, self.log.read_text()
+        return (
+            "Server is ready to receive web requests"
+            in self.log.read_text().rpartition("Starting Prometheus Server")[2]
+        )
+
+    def ask(self, query: str) -> list[Any]:
+        """The result of an instant query."""
+        url = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+        with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310
+            result: list[Any] = json.load(response)["data"]["result"]
+        return result
+
+
+def basic_auth() -> dict[str, Any]:
+    """A server that wants the user and the password."""
+    return {"basic_auth_users": {USER: _HASH}}
