@@ -11,8 +11,6 @@ STEP: Final = 5.0
 ROOM: Final = 1.1
 """What prefixes need over k·Lp: slabs are contiguous, and some room between them is lost."""
 _LEAST_STEP: Final = 1.0
-_COLD_SHORT: Final = 0.02
-_COLD_ENOUGH: Final = 0.10
 _FULL: Final = 0.9
 _UNUSED: Final = 0.5
 
@@ -49,12 +47,17 @@ def needed_percent(hot: HotFacts) -> float:
 
 
 def _direction(hot: HotFacts, now: float) -> tuple[float, Reason | None]:
-    """Where to, and why; COLD goes first, since without it requests are thrown out."""
+    """Where to, and why; COLD goes first, since without it requests are thrown out.
+
+    That COLD has nothing free says nothing: it fills with the KV of finished requests, which gives
+    way. And a prefix takes as many slots in COLD as in HOT, so a full COLD is no reason against a
+    larger HOT either; GraniKV refuses or rolls back what does not fit (``granikv/resize.py``).
+    """
     needed = needed_percent(hot)
-    if hot.preemptions > 0 or hot.cold_free_low < _COLD_SHORT:
+    if hot.preemptions > 0:
         # Prefixes that are used keep their place: what is above their need is given back.
         return (now - STEP if needed < now else now), Reason.COLD_SHORT
-    if hot.failed_admissions > 0 and hot.occupancy > _FULL and hot.cold_free_low > _COLD_ENOUGH:
+    if hot.failed_admissions > 0 and (needed > now or hot.occupancy > _FULL):
         return max(needed, now + _LEAST_STEP), Reason.HOT_TOO_SMALL
     if hot.occupancy < _UNUSED and needed < now - STEP:
         return needed, Reason.HOT_UNUSED

@@ -234,6 +234,20 @@ def test_hot_gives_back_to_a_short_cold_but_not_what_prefixes_need():
     assert run.state.in_force[Knob.HOT_PERCENT] <= 20.0  # type: ignore[operator]
 
 
+def test_a_cold_pool_that_is_full_of_what_gives_way_is_not_short():
+    """It fills with the KV of finished requests: no reason to shrink HOT, nor against growing it."""
+    full = replace(HOT, cold_free_low=0.0)
+    run = settled(HOT_ON, replace(CALM, hot=full))
+    run.state = replace(run.state, in_force={**run.state.in_force, Knob.HOT_PERCENT: 30.0})
+    run.steps(replace(CALM, hot=full), 30)
+    assert run.state.in_force[Knob.HOT_PERCENT] == 30.0
+    run.state = replace(run.state, in_force={**run.state.in_force, Knob.HOT_PERCENT: 10.0})
+    # Slabs are long: a HOT that is too small for one more is not full.
+    asked = replace(CALM, hot=replace(full, failed_admissions=7, occupancy=0.6))
+    run.until(asked, Knob.HOT_PERCENT)
+    assert run.changes[-1][2] == 15.0
+
+
 def test_hot_keeps_its_bounds():
     run = settled(replace(HOT_ON, hot_least=10.0, hot_most=12.0), replace(CALM, hot=HOT))
     run.state = replace(run.state, in_force={**run.state.in_force, Knob.HOT_PERCENT: 11.0})

@@ -58,7 +58,7 @@ def hot_full(noisy: Callable[[float], float]) -> Facts:
         HOT,
         occupancy=min(1.0, noisy(0.9)),
         failed_admissions=max(0.0, noisy(1.0) - 1.0),
-        cold_free_low=noisy(0.1),
+        prefix_tokens=noisy(272_000),
         step_seconds=noisy(0.03),
     )
     return replace(CALM, hot=hot)
@@ -69,7 +69,14 @@ def hot_unused(noisy: Callable[[float], float]) -> Facts:
 
 
 def cold_short(noisy: Callable[[float], float]) -> Facts:
-    return replace(CALM, hot=replace(HOT, cold_free_low=noisy(0.02), step_seconds=noisy(0.03)))
+    hot = replace(
+        HOT,
+        preemptions=max(0.0, noisy(1.0) - 1.0),
+        prefix_tokens=noisy(227_000),
+        cold_free_low=0.0,
+        step_seconds=noisy(0.03),
+    )
+    return replace(CALM, hot=hot)
 
 
 def worse(noisy: Callable[[float], float]) -> Facts:
