@@ -235,7 +235,7 @@ def test_hot_gives_back_to_a_short_cold_but_not_what_prefixes_need():
 
 
 def test_a_cold_pool_that_is_full_of_what_gives_way_is_not_short():
-    """It fills with the KV of finished requests: no reason to shrink HOT, nor against growing it."""
+    """It fills with the KV of finished requests: no reason to shrink HOT, or not to grow it."""
     full = replace(HOT, cold_free_low=0.0)
     run = settled(HOT_ON, replace(CALM, hot=full))
     run.state = replace(run.state, in_force={**run.state.in_force, Knob.HOT_PERCENT: 30.0})
