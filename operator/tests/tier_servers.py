@@ -89,14 +89,16 @@ class Server:
         (self.folder / "users.acl").write_text(text)
 
     def start(self) -> Self:
+        with (self.folder / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(self._command(), stdout=log, stderr=log)
+        until(self._listens, "the server listens")
+        return self
+
+    def _command(self) -> list[str]:
         command = [str(self._binary), "--bind", self.address, "--dir", str(self.folder)]
         if "--tls-port" not in self._options:
             command += ["--port", str(self.port)]
-        command += ["--save", "", "--protected-mode", "no", *self._options]
-        with (self.folder / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        until(self._listens, "the server listens")
-        return self
+        return [*command, "--save", "", "--protected-mode", "no", *self._options]
 
     def _listens(self) -> bool:
         assert self.process is not None

@@ -68,6 +68,8 @@ class Reason(StrEnum):
     ROLLING_OUT = "RollingOut"
     ROLLOUT_PAUSED = "RolloutPaused"
     DRAINING = "Draining"
+    ROTATING_PASSWORDS = "RotatingPasswords"
+    PASSWORDS_ROTATED = "PasswordsRotated"
     NO_PROGRESS = "NoProgress"
     # PrefillReady, DecodeReady, RouterReady, RemoteTierReady
     REPLICAS_READY = "ReplicasReady"

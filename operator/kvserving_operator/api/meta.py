@@ -42,6 +42,9 @@ ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 ANNOTATION_ADOPT: Final = f"{GROUP}/adopt"
 """On a KVServing, any value: a new value lets engines and tier take on what the present operator
 renders. An upgrade of the operator alone restarts none of them."""
+ANNOTATION_ROTATE: Final = f"{GROUP}/rotate-passwords"
+"""On a KVServing: a value that it did not have before gives the managed tier's users new passwords,
+without a restart of Valkey."""
 
 NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """metadata.name: an RFC 1035 label, because Services are named after it."""

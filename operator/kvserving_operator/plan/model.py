@@ -11,6 +11,7 @@ from typing import Any
 from kvserving_operator.api.types import EnvVar
 from kvserving_operator.engines.base import Launch, Role, Topology
 from kvserving_operator.engines.faults import Fault
+from kvserving_operator.plan.auth import AuthMaterial, SparePasswords, SpareUse
 from kvserving_operator.plan.naming import Names
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
     "RolePlan",
     "RoutePlan",
     "RouterPlan",
+    "SparePasswords",
+    "SpareUse",
     "TierPlan",
     "VolumePlan",
 ]
@@ -55,18 +58,6 @@ class Refusal:
     """A spec that cannot be served, with every fault in it."""
 
     faults: tuple[Fault, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class AuthMaterial:
-    """The secrets of one KVServing: made once by the runtime, read back from the live Secret.
-
-    Not in ``repr``, so that no log line and no traceback shows them. Each is URL-safe text.
-    """
-
-    agent_token: str
-    engine_password: str
-    operator_password: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from kvserving_operator.plan.model import (
     Refusal,
 )
 from kvserving_operator.plan.naming import child_names
+from kvserving_operator.plan.rotation import earlier
 from kvserving_operator.reconcile.planning import planned_of
 from kvserving_operator.render import render
 from kvserving_operator.render.accepted import (
@@ -76,7 +77,17 @@ def is_genuine(record: Record, auth: AuthMaterial) -> bool:
 
     Whoever may edit ConfigMaps must not by that have pods of his own made by the operator.
     """
-    return hmac.compare_digest(record.auth.encode(), _signature(record, auth).encode())
+    return _written_with(record, auth) is not None
+
+
+def _written_with(record: Record, auth: AuthMaterial) -> AuthMaterial | None:
+    """The secrets that the record was written with: these, or those before a rotation's swap."""
+    for each in (auth, earlier(auth)):
+        if each is not None and hmac.compare_digest(
+            record.auth.encode(), _signature(record, each).encode()
+        ):
+            return each
+    return None
 
 
 def _signature(record: Record, auth: AuthMaterial) -> str:
@@ -99,9 +110,10 @@ def wanted(
     owner, adopt = owner_of(live), _adopt(live)
     fresh = render(plan, auth, owner)
     kept: dict[str, Mapping[str, Any]] = {}
-    if record is not None and record.adopt == adopt and is_genuine(record, auth):
+    signer = None if record is None else _written_with(record, auth)
+    if record is not None and record.adopt == adopt and signer is not None:
         own = held_parts(fresh)
-        before = _rendered_before(live, own, record, auth, defaults)
+        before = _rendered_before(live, own, record, (auth, signer), defaults)
         kept = _with_readers(
             {
                 name: part
@@ -179,14 +191,18 @@ def _rendered_before(
     live: Manifest,
     own: dict[str, Mapping[str, Any]],
     record: Record,
-    auth: AuthMaterial,
+    auths: tuple[AuthMaterial, AuthMaterial],
     defaults: Defaults,
 ) -> dict[str, Mapping[str, Any]]:
-    """The parts ``own`` of the present spec as this operator renders them for the accepted one."""
-    if record.spec == live["spec"]:
+    """The parts ``own`` of the present spec as this operator renders them for the accepted one.
+
+    `auths`: the present secrets and those of the record. Pods that read a password follow it.
+    """
+    auth, signer = auths
+    if record.spec == live["spec"] and signer == auth:
         return own
-    earlier = plan_of(live, record.spec, defaults)
-    return {} if earlier is None else held_parts(render(earlier, auth, owner_of(live)))
+    accepted = plan_of(live, record.spec, defaults)
+    return {} if accepted is None else held_parts(render(accepted, signer, owner_of(live)))
 
 
 def _adopt(live: Manifest) -> str:

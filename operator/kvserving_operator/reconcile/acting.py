@@ -12,9 +12,10 @@ from kvserving_operator.observe.gather import Observed
 from kvserving_operator.observe.store import StoreHealth
 from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
+from kvserving_operator.plan.rotation import request_of
 from kvserving_operator.reconcile.acceptance import Wanted, last_good, trusted_record
 from kvserving_operator.reconcile.auth import auth_from
-from kvserving_operator.reconcile.changes import Applied, Comparison
+from kvserving_operator.reconcile.changes import Applied, Comparison, Rotation
 from kvserving_operator.reconcile.children import Children
 from kvserving_operator.reconcile.memory import Memory
 from kvserving_operator.reconcile.rechecks import by_api
@@ -39,6 +40,8 @@ class Outcome:
     """What the engines say of the tier."""
     hot: StoreHealth = field(default_factory=StoreHealth)
     """What they say of their HOT pages."""
+    rotation: Rotation = field(default_factory=Rotation)
+    """How far a rotation of passwords is."""
 
     @property
     def complete(self) -> bool:
@@ -70,7 +73,8 @@ class Acting:
             return Outcome(observed=observed, applied=Applied(troubles=_unread(observed)))
         if isinstance(planned, Refusal):
             return await self._keep_up(live, observed, served)
-        auth = auth_from(observed.child(paths.SECRETS, planned.names.auth))
+        stored = observed.child(paths.SECRETS, planned.names.auth)
+        auth = auth_from(stored, rotation=request_of(live))
         children = self._memory.wanted(live, planned, observed, auth)
         manifests, absent = by_api(children.manifests, served)
         comparison = await self._children.compare(observed, manifests)

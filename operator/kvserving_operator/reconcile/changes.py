@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from kvserving_operator.plan.model import Manifest
 from kvserving_operator.reconcile.frozen import frozen_changes
 from kvserving_operator.render.metadata import label
-from kvserving_operator.status import Trouble
+from kvserving_operator.status import Event, Trouble
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,3 +72,14 @@ class Applied:
     def unfinished(self) -> bool:
         """Whether something that is wanted is not written, although nobody need do anything."""
         return bool(self.retry or self.waiting)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotation:
+    """How far a rotation is, in the words of a condition."""
+
+    message: str = ""
+    """Empty: none is under way."""
+    events: tuple[Event, ...] = ()
+    look_again: float | None = None
+    retry: tuple[str, ...] = ()

@@ -28,6 +28,7 @@ from kvserving_operator.reconcile.patience import Patience
 from kvserving_operator.reconcile.rechecks import next_look
 from kvserving_operator.reconcile.replacement import replace_outdated
 from kvserving_operator.reconcile.roles import healths_of
+from kvserving_operator.reconcile.rotating import Rotating
 from kvserving_operator.reconcile.stores import hot_health, store_health
 from kvserving_operator.status import (
     Event,
@@ -82,6 +83,7 @@ class Reconciler:
         self._reader = reader
         self._now = now
         self._act = Acting(client, defaults)
+        self._rotate = Rotating(client)
         self._discovery = Discovery(client)
         self._writes = LastWrites()
         self._patience = Patience()
@@ -106,9 +108,10 @@ class Reconciler:
         healths = healths_of(planned, outcome.observed, child_names(key.name))
         if isinstance(planned, Plan) and outcome.complete and not planned.suspended:
             await replace_outdated(self._client, key, planned, healths, uid=uid)
+        rotation = await self._rotate(live, planned, outcome)
         stores = await store_health(self._agents, planned, outcome.observed)
         hot = await hot_health(self._agents, planned, outcome.observed)
-        seen = replace(outcome, stores=stores, hot=hot)
+        seen = replace(outcome, stores=stores, hot=hot, rotation=rotation)
         return await self._report(key, live, planned, seen, healths)
 
     async def _report(
@@ -134,6 +137,7 @@ class Reconciler:
             absent=outcome.absent,
             held=outcome.held,
             unfinished=outcome.applied.unfinished,
+            rotation=outcome.rotation.message,
         )
         now = self._now()
         status = compute(situation, now=now)
@@ -147,15 +151,17 @@ class Reconciler:
             self._writes.note(metadata["uid"], now)
         conflict = any(t.reason is Reason.NAME_CONFLICT for t in outcome.applied.troubles)
         return PassResult(
-            retry=outcome.applied.retry + _again(outcome.applied.troubles),
+            retry=outcome.applied.retry + _again(outcome.applied.troubles) + outcome.rotation.retry,
             requeue_after=next_look(
                 decision.look_again,
                 foreign=conflict,
                 absent=bool(outcome.absent),
                 leaving=bool(outcome.applied.waiting or outcome.applied.contested),
                 stores=outcome.stores.waiting or outcome.hot.waiting,
+                rotation=outcome.rotation.look_again,
             ),
-            events=events_between(stored, status) if decision.write else (),
+            events=outcome.rotation.events
+            + (events_between(stored, status) if decision.write else ()),
             status_written=decision.write,
             uid=metadata["uid"],
             generation=metadata["generation"],

@@ -42,12 +42,14 @@ def next_look(
     absent: bool,
     leaving: bool = False,
     stores: bool = False,
+    rotation: float | None = None,
 ) -> float | None:
     """Seconds until the next pass that no event will bring; None: none is needed."""
     if foreign:
         return CONFLICT_RECHECK
     looks = (
         look_again,
+        rotation,
         API_RECHECK if absent else None,
         LEAVING_RECHECK if leaving else None,
         STORE_RECHECK if stores else None,

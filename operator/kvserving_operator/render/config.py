@@ -59,9 +59,9 @@ def engine_config_hash(plan: Plan, role: RolePlan, auth: AuthMaterial) -> str | 
 
 
 def valkey_config_hash(tier: TierPlan, auth: AuthMaterial) -> str:
-    """Hash of what Valkey reads once at start: its configuration and the passwords of its users.
+    """Hash of what Valkey reads once at start: its configuration, and whose passwords it knows.
 
-    It would load a changed ACL file when told to; nobody tells it when the Secret was lost and made
-    anew. With the old passwords it would serve nobody, so it is replaced.
+    A rotation has it load the changed ACL file. When the Secret was lost and made anew nobody can
+    log in to tell it: with the old passwords it would serve nobody, so it is replaced.
     """
-    return digest(valkey_conf(tier), auth.engine_password, auth.operator_password)
+    return digest(valkey_conf(tier), auth.tier_id)

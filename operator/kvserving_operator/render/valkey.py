@@ -25,6 +25,9 @@ DATA_FOLDER: Final = "/data"
 TLS_FOLDER: Final = "/etc/valkey/tls"
 TLS_KEYS: Final = ("tls.crt", "tls.key", "ca.crt")
 
+_ZONE: Final = "topology.kubernetes.io/zone"
+_NODE: Final = "kubernetes.io/hostname"
+
 _CLI: Final = ("valkey-cli", "-h", "127.0.0.1", "-p", str(ports.VALKEY.number))
 _CLI_TLS: Final = ("--tls", "--cacert", f"{TLS_FOLDER}/ca.crt")
 
@@ -59,9 +62,28 @@ def _spec(plan: Plan, tier: TierPlan) -> dict[str, Any]:
         "terminationGracePeriodSeconds": tier.grace_seconds,
         "securityContext": pod.pod_security(),
         **pod.image_pull_secrets(plan),
+        "topologySpreadConstraints": _spread(plan),
         "containers": [_container(tier)],
         "volumes": _volumes(plan, tier),
     }
+
+
+def _spread(plan: Plan) -> list[dict[str, Any]]:
+    """Over zones and over nodes, as far as that is possible: what fails together holds less.
+
+    Also for one instance, so that growth does not change the pods that there are. Nodes as well,
+    because a pod with constraints of its own is not given the scheduler's default ones.
+    """
+    chosen = {"matchLabels": selector(plan.name, Role.VALKEY)}
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": chosen,
+        }
+        for key in (_ZONE, _NODE)
+    ]
 
 
 def _disks(plan: Plan, volume: VolumePlan) -> dict[str, Any]:

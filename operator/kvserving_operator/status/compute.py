@@ -150,14 +150,18 @@ def _work_in_progress(situation: Situation) -> list[Condition]:
         why = (Reason.CREATING, _UNFINISHED)
         return _moves(progressing=True, reconciling=True, stalled=False, why=why)
     moving = {role: h for role, h in healths.items() if not h.settled}
+    rotation = f"; {situation.rotation}" if situation.rotation else ""
+    if not moving and rotation:
+        why = (Reason.ROTATING_PASSWORDS, situation.rotation)
+        return _moves(progressing=True, reconciling=True, stalled=False, why=why)
     if not moving:
         why = _at_rest(situation)
         return _moves(progressing=True, reconciling=False, stalled=False, why=why)
     names = ", ".join(sorted(role.value for role in moving))
     if situation.paused and all(_held(health) for health in moving.values()):
-        why = (Reason.ROLLOUT_PAUSED, f"rollout paused; older revision: {names}")
+        why = (Reason.ROLLOUT_PAUSED, f"rollout paused; older revision: {names}{rotation}")
         return _moves(progressing=True, reconciling=False, stalled=False, why=why)
-    why = (_activity(moving.values()), f"waiting for {names}")
+    why = (_activity(moving.values()), f"waiting for {names}{rotation}")
     return _moves(progressing=True, reconciling=True, stalled=False, why=why)
 
 

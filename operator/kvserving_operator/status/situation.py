@@ -47,6 +47,8 @@ class Situation:
     """Children that stay as an earlier operator rendered them."""
     unfinished: bool = False
     """Something that is wanted is not written yet, and will be without anybody's help."""
+    rotation: str = ""
+    """How far the rotation of the tier's passwords is; empty: none is under way."""
 
     @property
     def plan(self) -> Plan | None:

@@ -45,6 +45,8 @@ _SELDOM = (
     (ConditionType.SPEC_VALID, Reason.OPTIONAL_API_ABSENT),
     (ConditionType.PROGRESSING, Reason.TEMPLATES_HELD),
 )
+_ASKED_FOR = (ConditionType.PROGRESSING, Reason.ROTATING_PASSWORDS)
+"""A condition's reason that somebody waits for, because he has just asked for what it tells."""
 _DECISIVE = (ConditionType.READY, ConditionType.SPEC_VALID, ConditionType.STALLED)
 
 
@@ -109,6 +111,8 @@ def _urgent(stored: KVServingStatus, new: KVServingStatus) -> bool:
         return True
     if _seldom(stored) != _seldom(new):
         return True
+    if _asked_for(stored) != _asked_for(new):
+        return True
     return any(_worse(find(stored.conditions, ConditionType(c.type)), c) for c in new.conditions)
 
 
@@ -119,6 +123,12 @@ def _seldom(status: KVServingStatus) -> tuple[str, ...]:
         condition.message if condition and condition.reason == reason else ""
         for condition, (_, reason) in zip(found, _SELDOM, strict=True)
     )
+
+
+def _asked_for(status: KVServingStatus) -> bool:
+    type_, reason = _ASKED_FOR
+    found = find(status.conditions, type_)
+    return found is not None and found.reason == reason
 
 
 def _worse(before: Condition | None, after: Condition) -> bool:

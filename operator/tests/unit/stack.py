@@ -20,6 +20,7 @@ AUTH = plan.AuthMaterial(
     agent_token="token-0123456789",
     engine_password="engine-0123456789",
     operator_password="operator-0123456789",
+    tier_id="tier0123456789",
 )
 CPU = {"decode.accelerator": {"resourceName": ""}}
 SPLIT = {"prefill": {}}

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from kvserving_operator.api import meta
-from kvserving_operator.plan.model import AuthMaterial, Defaults, Plan
+from kvserving_operator.plan.model import (
+    AuthMaterial,
+    Defaults,
+    Plan,
+    SparePasswords,
+    SpareUse,
+)
 from kvserving_operator.reconcile import acceptance
 from kvserving_operator.reconcile.acceptance import (
     Wanted,
@@ -81,7 +87,7 @@ def test_the_record_comes_first_and_says_what_was_rendered() -> None:
 def test_the_record_holds_no_secret() -> None:
     first, _ = recorded(live())
     text = first.manifests[0]["data"]["accepted.json"]
-    for secret in dataclasses.astuple(AUTH):
+    for secret in (AUTH.agent_token, AUTH.engine_password, AUTH.operator_password):
         assert secret not in text
 
 
@@ -220,3 +226,53 @@ def test_a_spoilt_record_is_no_record(content: str) -> None:
     spoilt = copy.deepcopy(dict(first.manifests[0]))
     spoilt["data"] = {"accepted.json": content}
     assert parse_record(spoilt) is None
+
+
+def with_valkey(image: str) -> Any:
+    """A later operator that renders the tier's pods differently."""
+
+    def render_(plan: Plan, auth: AuthMaterial, owner: Any) -> tuple[Any, ...]:
+        manifests = copy.deepcopy(plain_render(plan, auth, owner))
+        one(manifests, "StatefulSet", "x-valkey")["spec"]["template"]["spec"]["x"] = image
+        return manifests
+
+    return render_
+
+
+def test_a_rotation_reaches_engines_and_no_tier_that_is_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tier that restarted for it would lose what it holds."""
+    first, record = recorded(live())
+    monkeypatch.setattr(acceptance, "render", with_valkey("newer"))
+    spare = SparePasswords(
+        use=SpareUse.PREVIOUS,
+        engine_password=AUTH.engine_password,
+        operator_password=AUTH.operator_password,
+    )
+    swapped = dataclasses.replace(
+        AUTH, engine_password="new-e", operator_password="new-o", spare=spare
+    )
+    for use in (SpareUse.PREVIOUS, SpareUse.RETIRED):
+        auth = dataclasses.replace(swapped, spare=dataclasses.replace(spare, use=use))
+        later = decide(live(), record, auth=auth)
+        assert later.held == ("StatefulSet x-valkey",)
+        before, after = (
+            one(each.manifests, "StatefulSet", "x-valkey")["spec"] for each in (first, later)
+        )
+        assert before == after
+        before, after = (
+            one(each.manifests, "StatefulSet", "x-prefill")["spec"] for each in (first, later)
+        )
+        assert before != after
+        again = parse_record(dict(later.manifests[0]))
+        assert decide(live(), again, auth=auth) == later
+    done = dataclasses.replace(swapped, spare=None)
+    settled = decide(live(), again, auth=done)
+    assert settled.held == ("StatefulSet x-valkey",)
+    assert settled.manifests[1:] != later.manifests[1:]  # the Secret
+    assert {
+        m["metadata"]["name"]
+        for m, n in zip(settled.manifests, later.manifests, strict=True)
+        if m != n
+    } == {"x-auth"}

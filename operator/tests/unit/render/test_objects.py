@@ -1,11 +1,14 @@
 import base64
 import dataclasses
+import hashlib
 
 import pytest
 
 from kvserving_operator.plan import AuthMaterial
+from kvserving_operator.plan.model import SparePasswords, SpareUse
 from kvserving_operator.render import render
 from kvserving_operator.render.metadata import digest
+from kvserving_operator.render.secret import acl_file
 from tests.unit.stack import (
     AUTH,
     CPU_SPLIT,
@@ -15,6 +18,7 @@ from tests.unit.stack import (
     one,
     owner,
     planned,
+    pod_spec,
     rendered,
 )
 
@@ -113,33 +117,74 @@ def test_only_pods_that_read_a_file_follow_it():
     assert pod_hash(before, "x-valkey") == pod_hash(after, "x-valkey")
 
 
-def test_valkey_follows_its_configuration_and_its_passwords_but_not_the_agents():
+def test_valkey_follows_its_configuration_and_whose_passwords_it_knows():
     plan = planned(BOTH)
-    token = dataclasses.replace(AUTH, agent_token="other")
-    assert pod_hash(render(plan, token, owner()), "x-valkey") == pod_hash(
-        render(plan, AUTH, owner()), "x-valkey"
-    )
-    other = AuthMaterial(agent_token="other", engine_password="other", operator_password="other")
-    before, rotated = render(plan, AUTH, owner()), render(plan, other, owner())
-    assert pod_hash(before, "x-valkey") != pod_hash(rotated, "x-valkey")
-    assert pod_hash(before, "x-prefill") != pod_hash(rotated, "x-prefill")
+    lost = dataclasses.replace(AUTH, tier_id="another", engine_password="e", operator_password="o")
+    before, after = render(plan, AUTH, owner()), render(plan, lost, owner())
+    assert pod_hash(before, "x-valkey") != pod_hash(after, "x-valkey")
+    assert pod_hash(before, "x-prefill") != pod_hash(after, "x-prefill")
     larger = rendered({**BOTH, "kvCache.remote.memoryPerInstance": "16Gi"})
     assert pod_hash(before, "x-valkey") != pod_hash(larger, "x-valkey")
 
 
+@pytest.mark.parametrize("use", SpareUse)
+def test_a_rotation_restarts_engines_that_read_the_password_and_never_valkey(use: SpareUse):
+    spare = SparePasswords(use=use, engine_password="new-e", operator_password="new-o")
+    during = dataclasses.replace(AUTH, spare=spare, rotation="r1")
+    assert changed_by(during) == {"Secret/x-auth"}
+    swapped = dataclasses.replace(during, engine_password="new-e", operator_password="new-o")
+    assert changed_by(swapped) == {"Secret/x-auth", "StatefulSet/x-prefill"}
+
+
 def test_a_new_agent_token_restarts_nothing():
+    assert changed_by(dataclasses.replace(AUTH, agent_token="other")) == {"Secret/x-auth"}
+
+
+def changed_by(other: AuthMaterial) -> set[str]:
     plan = planned(BOTH)
-    other = AuthMaterial(
-        agent_token="other",
-        engine_password=AUTH.engine_password,
-        operator_password=AUTH.operator_password,
+    pairs = zip(render(plan, AUTH, owner()), render(plan, other, owner()), strict=True)
+    return {f"{a['kind']}/{a['metadata']['name']}" for a, b in pairs if a != b}
+
+
+@pytest.mark.parametrize(("use", "passwords"), [("next", 2), ("previous", 2), ("retired", 1)])
+def test_the_acl_file_takes_the_spare_passwords_until_they_are_retired(use: str, passwords: int):
+    spare = SparePasswords(use=SpareUse(use), engine_password="e2", operator_password="o2")
+    lines = acl_file(dataclasses.replace(AUTH, spare=spare)).splitlines()
+    for line, own, other in (
+        (lines[1], AUTH.engine_password, "e2"),
+        (lines[2], AUTH.operator_password, "o2"),
+    ):
+        hashes = [word[1:] for word in line.split() if word.startswith("#")]
+        wanted = [own, other][:passwords]
+        assert sorted(hashes) == sorted(hashlib.sha256(p.encode()).hexdigest() for p in wanted)
+
+
+def test_passwords_that_change_places_leave_the_acl_file_as_it_is():
+    spare = SparePasswords(use=SpareUse.NEXT, engine_password="e2", operator_password="o2")
+    before = dataclasses.replace(AUTH, spare=spare)
+    after = dataclasses.replace(
+        AUTH,
+        engine_password="e2",
+        operator_password="o2",
+        spare=SparePasswords(
+            use=SpareUse.PREVIOUS,
+            engine_password=AUTH.engine_password,
+            operator_password=AUTH.operator_password,
+        ),
     )
-    changed = {
-        f"{a['kind']}/{a['metadata']['name']}"
-        for a, b in zip(render(plan, AUTH, owner()), render(plan, other, owner()), strict=True)
-        if a != b
-    }
-    assert changed == {"Secret/x-auth"}
+    assert acl_file(before) == acl_file(after)
+
+
+def test_instances_spread_over_zones_and_nodes_and_growth_leaves_their_pods_alone():
+    small, large = rendered(BOTH), rendered({**BOTH, "kvCache.remote.instancesPerRank": 3})
+    assert pod_spec(small, "x-valkey") == pod_spec(large, "x-valkey")
+    spread = pod_spec(small, "x-valkey")["topologySpreadConstraints"]
+    keys = [each["topologyKey"] for each in spread]
+    assert keys == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+    labels = one(small, "StatefulSet", "x-valkey")["spec"]["selector"]["matchLabels"]
+    for each in spread:
+        assert each["whenUnsatisfiable"] == "ScheduleAnyway"
+        assert each["labelSelector"] == {"matchLabels": labels}
 
 
 def test_no_password_stands_anywhere_but_in_the_secret():

@@ -1,0 +1,154 @@
+"""Passwords of the tier are changed under engines that run, with real Valkeys and real kills."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kvserving_operator.kube import paths
+
+from .harness import QUICK_LEASE, Cluster, Object, OperatorProcess, example, wait_for
+from .tier_pods import ENGINE, OPERATOR, TierKubelet, Watch, secret_of
+
+NAME = "turn"
+ROTATE = "kvserving.io/rotate-passwords"
+STEP = "rotation-step"
+
+
+def stack() -> Object:
+    return example(
+        NAME,
+        prefill__replicas=3,
+        prefill__parallelism={"prefillContext": 2},
+    )
+
+
+@pytest.fixture
+def kubelet(cluster: Cluster, tmp_path: Path) -> Iterator[TierKubelet]:
+    with TierKubelet(cluster, NAME, tmp_path / "tier") as kubelet:
+        yield kubelet
+
+
+def ask(cluster: Cluster, value: str) -> None:
+    body = {"metadata": {"annotations": {ROTATE: value}}}
+    cluster.patch(paths.KVSERVINGS, NAME, body)
+
+
+def step(cluster: Cluster) -> str:
+    return secret_of(cluster, NAME)[STEP]
+
+
+def uids(cluster: Cluster, role: str) -> dict[str, str]:
+    return {
+        pod["metadata"]["name"]: pod["metadata"]["uid"]
+        for pod in cluster.list(paths.PODS, NAME)
+        if pod["metadata"]["labels"]["kvserving.io/role"] == role
+    }
+
+
+def fill(kubelet: TierKubelet, password: str) -> None:
+    for instance in kubelet.tier.instances.values():
+        with instance.client("engine", password) as client:
+            client.set("kept", "bytes")
+
+
+def check_end(
+    cluster: Cluster, kubelet: TierKubelet, before: dict[str, str], tier: dict[str, str]
+) -> None:
+    """New passwords everywhere, the old ones nowhere, no Valkey that restarted or lost a key."""
+    after = secret_of(cluster, NAME)
+    assert after[STEP] == "settled"
+    assert not [key for key in after if key.endswith("-spare")]
+    assert uids(cluster, "valkey") == tier
+    for instance in kubelet.tier.instances.values():
+        for user, key in (("engine", ENGINE), ("operator", OPERATOR)):
+            assert after[key] != before[key]
+            assert instance.takes(user, after[key])
+            assert not instance.takes(user, before[key])
+        with instance.client("engine", after[ENGINE]) as client:
+            assert client.get("kept") == b"bytes"
+    running = uids(cluster, "prefill").values()
+    assert {kubelet.tier.engines[uid] for uid in running} == {after[ENGINE]}
+
+
+def test_everybody_is_let_in_all_the_time_and_nothing_is_lost(
+    cluster: Cluster, kubelet: TierKubelet, tmp_path: Path
+) -> None:
+    with OperatorProcess(cluster, tmp_path) as operator:
+        cluster.create(stack())
+        cluster.settled(NAME)
+        before, tier = secret_of(cluster, NAME), uids(cluster, "valkey")
+        others = uids(cluster, "decode") | uids(cluster, "router")
+        fill(kubelet, before[ENGINE])
+        kubelet.tier.lag.add(f"{NAME}-valkey-1")
+        with Watch(cluster, kubelet) as watch:
+            ask(cluster, "one")
+            cluster.wait_condition(NAME, "Progressing", "True", "RotatingPasswords", timeout=10)
+            wait_for(
+                lambda: cluster.condition(NAME, "Progressing")["message"].endswith(
+                    f"not yet: {NAME}-valkey-1"
+                ),
+                what="the instance that lags is named",
+                timeout=60,
+            )
+            # A kubelet lags: nobody is given the new password, however long that takes.
+            seen = watch.looks
+            wait_for(lambda: watch.looks > seen + 20, what="some time over", timeout=60)
+            assert (step(cluster), secret_of(cluster, NAME)[ENGINE]) == ("next", before[ENGINE])
+            kubelet.tier.lag.clear()
+            wait_for(lambda: step(cluster) == "previous", what="the swap", timeout=60)
+            wait_for(lambda: step(cluster) == "settled", what="the end", timeout=120)
+            cluster.settled(NAME)
+        assert watch.refused == []
+        check_end(cluster, kubelet, before, tier)
+        assert others == uids(cluster, "decode") | uids(cluster, "router")
+        reasons = {event["reason"] for event in cluster.list(paths.EVENTS)}
+        assert {"RotatingPasswords", "PasswordsRotated"} <= reasons
+        assert operator.unexpected == []
+        texts = set(before.values()) | set(secret_of(cluster, NAME).values())
+        secrets = {text for text in texts if len(text) >= 40 and "\n" not in text}
+        log = (tmp_path / "operator.log").read_text()
+        assert not [text for text in secrets if text in log]
+
+
+def test_an_operator_that_dies_at_every_step_is_followed_by_one_that_goes_on(
+    cluster: Cluster, kubelet: TierKubelet, tmp_path: Path
+) -> None:
+    operator = OperatorProcess(cluster, tmp_path)
+    with operator.start(*QUICK_LEASE):
+        cluster.create(stack())
+        cluster.settled(NAME)
+        before, tier = secret_of(cluster, NAME), uids(cluster, "valkey")
+        fill(kubelet, before[ENGINE])
+        with Watch(cluster, kubelet) as watch:
+            ask(cluster, "one")
+            for reached in ("next", "previous", "retired", "settled"):
+                wait_for(
+                    lambda reached=reached: (
+                        step(cluster) == reached
+                        and secret_of(cluster, NAME).get("rotation-request")
+                    ),
+                    what=f"step {reached}",
+                    timeout=120,
+                )
+                operator.kill()
+                if reached == "next":
+                    ask(cluster, "two")  # in the middle: it waits for its turn
+                operator.start(*QUICK_LEASE)
+            first = secret_of(cluster, NAME)
+            wait_for(
+                lambda: (
+                    step(cluster) == "settled"
+                    and secret_of(cluster, NAME)["rotation-request"] != first["rotation-request"]
+                ),
+                what="the second rotation",
+                timeout=120,
+            )
+            cluster.settled(NAME)
+        assert watch.refused == []
+        assert watch.looks > 20
+        assert secret_of(cluster, NAME)[ENGINE] not in {before[ENGINE], first[ENGINE]}
+        check_end(cluster, kubelet, before, tier)
+        assert operator.unexpected == []
