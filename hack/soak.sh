@@ -22,16 +22,22 @@ run_resp() {
     python -m cluster build --install engine-cpu valkey
     python -m pytest -q -s images/engine-cpu/tests/soak_resp.py
 }
-# 500 rounds of faults for each W, 10,000 aborts and timeouts, real vLLM with 50 chunks that go between lookup and load
+# The names that are rebound, in a vLLM that is not run here; 500 rounds of faults for each W, 10,000 aborts and timeouts,
+# real vLLM with 50 chunks that go between lookup and load.
 run_store() {
     folder=$(engines) || return
+    newest=${KVSERVING_CACHE:-$HOME/.cache/kvserving}/engine-flags/vllm==0.33.0
+    [ -d "$newest" ] || hack/engine-flags.sh --check
+    KVSERVING_TEST_SOURCES=$newest engine-patches/sharded-store/tests/run.sh "$folder" tests/pure/test_contract.py
     KVSERVING_TEST_ROUNDS=500 KVSERVING_TEST_ABORTS=10000 KVSERVING_TEST_DELETES=50 \
+        KVSERVING_TEST_RESULTS=$PWD/bench/sharded-store/results \
         engine-patches/sharded-store/tests/run.sh "$folder" --durations=5
 }
-# engine-sim with the sharded store: half an hour of load
+# engine-sim with the sharded store: half an hour of load, its answers, needles and 1,000 switches of the mode
 run_sharded() {
     folder=$(engines) || return
-    PATH=$folder:$PATH images/engine-sim/tests/run.sh "$folder/venv" tests/soak_sharded.py -s
+    PATH=$folder:$PATH KVSERVING_TEST_RESULTS=$PWD/bench/sharded-store/results \
+        images/engine-sim/tests/run.sh "$folder/venv" tests/soak_sharded.py tests/test_engine_sharded.py -s
 }
 run_machine() { python -m pytest -q --durations=3 e2e/cluster/machine_tests; } # no embedded cluster may be up
 

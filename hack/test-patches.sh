@@ -13,4 +13,5 @@ engine-patches/granikv/tests/run.sh kernels
 python -m pytest -q engine-patches/sharded-store/tests/pure
 # Real LMCache engines and servers: 3.3 GB, made once
 folder=$(engine-patches/sharded-store/tests/environment.sh --install)
+engine-patches/sharded-store/tests/run.sh "$folder" tests/pure/test_contract.py
 engine-patches/sharded-store/tests/run.sh "$folder" --ignore=tests/real/test_vllm.py --durations=5

@@ -142,7 +142,8 @@ class Connection:
         while b"\r\n" not in line and len(line) < _LINE_LIMIT:
             line += self._transport.some(_LINE_LIMIT - len(line), deadline)
         text = bytes(line.split(b"\r\n")[0])
-        if text[:1] == b"-":
+        # A key that holds something else is that key's affair alone.
+        if text[:1] == b"-" and not text.startswith(b"-WRONGTYPE"):
             return RefusedError(text[1:].decode("utf-8", "replace"))
         return ProtocolError(f"{text[:40]!r} where {header.strip()!r} was expected")
 

@@ -20,8 +20,10 @@ from kvserving_sharded_store.resp.instance import Instance
 from kvserving_sharded_store.resp.ticket import Outcome, Verb
 from kvserving_sharded_store.resp.work import Options
 
+from .engines import CHUNK, Engine
+from .group import COUNT, options, whole
 from .servers import REDIS, Server, until
-from .serving import free_port
+from .serving import free_port, lasting_port
 from .test_resp import empty, make, run
 
 ACL = "engine on >secret -@all +get +set +exists +ping +auth +select resetchannels ~*"
@@ -58,26 +60,31 @@ def certificate(folder: Path, name: str) -> Path:
     return path
 
 
+def sealed(port: int, certificate: Path) -> Server:
+    """A server that speaks TLS on a port and nothing else."""
+    assert REDIS is not None, "no redis-server: tests/environment.sh --install makes one"
+    flags = ["--tls-port", str(port), "--tls-cert-file", str(certificate)]
+    flags += ["--tls-key-file", str(certificate.with_suffix(".key")), "--tls-auth-clients", "no"]
+    flags += ["--user", *ACL.split(), "--user", "default", "off"]
+    return Server(*flags, "--dir", str(certificate.parent), binary=REDIS).start("--port", "0")
+
+
 @pytest.fixture
 def secured(tmp_path: Path) -> Iterator[tuple[Server, Address, Path]]:
     trusted = certificate(tmp_path, "server")
     tls_port = free_port()
-    assert REDIS is not None, "no redis-server: tests/environment.sh --install makes one"
-    options = ["--tls-port", str(tls_port), "--tls-cert-file", str(trusted)]
-    options += ["--tls-key-file", str(trusted.with_suffix(".key")), "--tls-auth-clients", "no"]
-    options += ["--user", *ACL.split(), "--user", "default", "off", "--dir", str(tmp_path)]
-    server = Server(*options, binary=REDIS).start("--port", "0")
+    server = sealed(tls_port, trusted)
     yield server, Address("127.0.0.1", tls_port, tls=True), trusted
     server.kill()
 
 
 def test_values_misses_and_aborts_over_tls(secured: tuple[Server, Address, Path]) -> None:
     server, address, trusted = secured
-    options = Options(
+    how = Options(
         credentials=lambda: Credentials("engine", "secret"),
         context=ssl.create_default_context(cafile=str(trusted)),
     )
-    instance = Instance(address, options)
+    instance = Instance(address, how)
     try:
         keys, values = make(8, 300_000)
         assert run(instance, Verb.SET, keys, values) == (Outcome.DONE,) * 8
@@ -105,13 +112,57 @@ def test_an_untrusted_server_and_a_plain_client_get_nothing(
 ) -> None:
     _, address, _ = secured
     other = ssl.create_default_context(cafile=str(certificate(tmp_path, "other")))
-    for options, where in (
+    for how, where in (
         (Options(context=other), address),
         (Options(), address),
         (Options(), replace(address, tls=False)),
     ):
-        instance = Instance(where, options)
+        instance = Instance(where, how)
         try:
             assert run(instance, Verb.EXISTS, [b"a"]) == (Outcome.FAILED,)
         finally:
             assert instance.close(5.0)
+
+
+def test_every_rank_speaks_tls_to_its_own_instance(tmp_path: Path) -> None:
+    trusted, other = certificate(tmp_path, "trusted"), certificate(tmp_path, "other")
+    base = lasting_port(2)
+    servers = [sealed(base + rank, trusted) for rank in range(2)]
+    given = options(servers, **{"kvserving.ca_file": str(trusted)}) | {
+        "url": f"valkeys://127.0.0.1:{base // 10}{{ordinal}}",
+        "password": "secret",
+    }
+    engines = []
+
+    def engine() -> Engine:
+        engines.append(Engine(2, **given))
+        return engines[-1]
+
+    try:
+        first = engine()
+        first.all("store", 1, COUNT)
+        assert min(first.all("stored")) > 0, "each rank has stored its share"
+        fresh = engine()
+        assert min(fresh.all("prefetch", "a", 1, COUNT)) == whole(COUNT)
+        assert fresh.prefix(fresh.all("retrieve", "a", 1, COUNT)) == whole(COUNT)
+        # An instance that anybody could be costs its rank's chunks, and is given no password.
+        servers[1].kill()
+        servers[1] = sealed(base + 1, other)
+        fresh.all("forget_local")
+        assert fresh.prefix(fresh.all("retrieve", None, 1, COUNT)) == CHUNK
+        servers[1].kill()
+        servers[1] = sealed(base + 1, trusted)
+
+        def whole_again() -> bool:
+            fresh.all("store", 1, COUNT)
+            fresh.all("stored")
+            fresh.all("forget_local")
+            return fresh.prefix(fresh.all("retrieve", None, 1, COUNT)) == whole(COUNT)
+
+        until(whole_again, 10.0)
+        assert max(fresh.all("close")) < 5.0
+    finally:
+        for each in engines:
+            each.kill()
+        for server in servers:
+            server.kill()
