@@ -30,6 +30,10 @@ class ShardedAdapter(LMCacheConnectorV1Impl):  # type: ignore[misc]
         # What the store does instead of LMCache, whatever the file says.
         config.enable_async_loading = False
         config.save_unfull_chunk = False
+        element = str(vllm_config.cache_config.cache_dtype)
+        if element != "auto":
+            extra = {**(config.extra_config or {}), "kvserving.element": element}
+            config.extra_config = extra
         world = vllm_config.parallel_config.world_size
         config.lookup_server_worker_ids = list(range(world))
 

@@ -83,7 +83,8 @@ def _build(engine: Any, settings: Settings) -> ShardedStore:
         model=metadata.model_name,
         revision=settings.revision,
         digest=settings.digest,
-        dtype=str(metadata.kv_dtype),
+        # To torch all kinds of 8-bit floats may be the same bytes.
+        dtype=" ".join([str(metadata.kv_dtype), *filter(None, [settings.element])]),
         chunk_tokens=engine.config.chunk_size,
         # Ranks that split the heads hold other bytes when there are more of them.
         layout=(*layout, 1 if shared else world),

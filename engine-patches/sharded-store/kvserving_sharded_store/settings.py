@@ -6,7 +6,8 @@ names: ``kvserving.tier_epoch`` (text), ``kvserving.revision`` and ``kvserving.d
 (connections per instance, 4), ``kvserving.ca_file`` (text, for valkeys://), ``kvserving.attention``
 (MLA, GQA or MHA: what the operator was told; empty for no check), ``kvserving.control_port`` (9096;
 0 for none), ``kvserving.mode`` (Auto, Async, Sync, Bypass) and ``kvserving.min_tokens`` (0), both
-until the control contract says otherwise, ``kvserving.self_test`` (true). User and password come
+until the control contract says otherwise, ``kvserving.self_test`` (true). ``kvserving.element`` is
+set by the connector: what the engine calls the type of its KV. User and password come
 from LMCACHE_RESP_USERNAME and LMCACHE_RESP_PASSWORD.
 """
 
@@ -31,6 +32,7 @@ class Settings:
         tier_epoch: See ``keys.Identity``.
         revision: See ``keys.Identity``.
         digest: See ``keys.Identity``.
+        element: What the engine calls the type of its KV, where that is not the model's own.
         slots: Instances per rank.
         exchange_bytes: Size of the exchange buffer.
         threads: Connections per instance.
@@ -48,6 +50,7 @@ class Settings:
     tier_epoch: str
     revision: str
     digest: str
+    element: str
     slots: int
     exchange_bytes: int
     threads: int
@@ -72,6 +75,7 @@ class Settings:
             tier_epoch=str(extra("tier_epoch", "")),
             revision=str(extra("revision", "")),
             digest=str(extra("digest", "")),
+            element=str(extra("element", "")),
             slots=int(extra("instances_per_rank", 1)),
             exchange_bytes=int(extra("exchange_bytes", 256 << 20)),
             threads=int(extra("threads", 4)),

@@ -38,6 +38,7 @@ def test_another_identity_never_hits(world: int, servers: list[Server]) -> None:
         options(servers, **{"kvserving.revision": "r2"}),
         options(servers, **{"kvserving.digest": "d2"}),
         options(servers, **{"kvserving.tier_epoch": "e2"}),
+        options(servers, **{"kvserving.element": "fp8_e5m2"}),
     ):
         other = Engine(world, **(base | change))
         try:

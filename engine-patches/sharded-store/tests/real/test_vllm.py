@@ -13,9 +13,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from kvserving_sharded_store.settings import Settings
 
 from .group import instances
 from .removal import Removal
@@ -310,6 +313,24 @@ def test_prefill_and_decode_over_nixl_beside_the_store(
         until(
             lambda: decode.metric("vllm:nixl_bytes_transferred_sum") > moved, 10, "bytes over NIXL"
         )
+
+
+@pytest.mark.parametrize("name", ["auto", "fp8_e4m3", "fp8_e5m2"])
+def test_what_the_engine_calls_its_kv_is_part_of_the_key(name: str) -> None:
+    from lmcache.v1.config import LMCacheEngineConfig  # noqa: PLC0415
+
+    from kvserving_sharded_store.adapter import ShardedAdapter  # noqa: PLC0415
+
+    config = LMCacheEngineConfig.from_dict({"extra_config": {"kvserving.revision": "r"}})
+    engine = SimpleNamespace(
+        cache_config=SimpleNamespace(cache_dtype=name),
+        kv_transfer_config=SimpleNamespace(kv_connector_extra_config={}),
+        parallel_config=SimpleNamespace(world_size=2),
+    )
+    ShardedAdapter._apply_extra_config(ShardedAdapter.__new__(ShardedAdapter), config, engine)
+    settings = Settings.of(config)
+    assert settings.revision == "r"
+    assert settings.element == ("" if name == "auto" else name)
 
 
 def test_a_mismatch_of_attention_leaves_the_tier_alone(make: Make, tier: list[Server]) -> None:
