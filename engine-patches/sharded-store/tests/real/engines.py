@@ -124,6 +124,7 @@ class Rank:
         from lmcache.v1.config import LMCacheEngineConfig  # noqa: PLC0415
         from lmcache.v1.metadata import LMCacheMetadata  # noqa: PLC0415
 
+        from kvserving_sharded_store import local  # noqa: PLC0415
         from kvserving_sharded_store.patches import install  # noqa: PLC0415
 
         torch.set_num_threads(1)
@@ -187,6 +188,8 @@ class Rank:
         self.engine = cache_engine.LMCacheEngineBuilder.get_or_create(
             "e", config, metadata, connector, broadcast, broadcast_object
         )
+        if "remembered" in options:
+            local.REMEMBERED = options["remembered"]
         self.engine.post_init(async_lookup_server=self.answers)
 
     def store(self, prompt: int, count: int) -> None:
@@ -289,6 +292,11 @@ class Rank:
         self.engine.open_store()
         closed: str | None = self.engine.parts.closed
         return closed
+
+    def remembered(self) -> int:
+        """Chunks that the local cache's statistics remember."""
+        policy = self.engine.storage_manager.local_cpu_backend.cache_policy
+        return len(policy.chunk_hash_to_init_timestamp)
 
     def held(self) -> int:
         return int(self.engine.parts.local.held_bytes)

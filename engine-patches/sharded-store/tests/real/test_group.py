@@ -135,6 +135,21 @@ def test_ranks_with_heads_of_their_own_keep_them_apart_and_agree(
 
 
 @pytest.mark.parametrize("world", [2])
+def test_statistics_of_chunks_that_are_gone_do_not_pile_up(
+    world: int, servers: list[Server]
+) -> None:
+    engine = Engine(world, remembered=15, **options(servers))
+    try:
+        for prompt in range(1, 9):
+            engine.all("store", prompt, COUNT)
+            engine.all("stored")
+        assert all(0 < each <= 15 for each in engine.all("remembered"))
+        assert engine.prefix(engine.all("retrieve", None, 1, COUNT)) == whole(COUNT)
+    finally:
+        engine.kill()
+
+
+@pytest.mark.parametrize("world", [2])
 def test_what_was_brought_for_another_prompt_of_the_same_name_is_not_loaded(
     world: int, servers: list[Server]
 ) -> None:
