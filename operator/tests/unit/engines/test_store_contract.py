@@ -69,9 +69,11 @@ def test_every_key_is_one_that_the_store_reads(case: str):
     Settings.of(file)
     written = {name for name in file.extra_config if name.startswith("kvserving.")}
     assert written <= file.asked
-    # What is left to the store's own defaults is what no field of the API says.
+    # What is left to the store's own defaults is what no field of the API says, and what its
+    # connector asks the engine.
     assert {name.removeprefix("kvserving.") for name in file.asked - written} <= {
         "ca_file",
+        "element",
         "exchange_bytes",
         "self_test",
         "threads",
