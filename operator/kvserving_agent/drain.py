@@ -5,7 +5,7 @@ The sequence, from the moment that the pod is not ready any more:
 1. `Settling`: routers and Services still send for a moment.
 2. `Quiet`: until nothing runs and nothing waits for 2 s, `timeout` at most.
 3. `Lease`: a prefill keeps finished KV until its decode has fetched it: `lease` after the last
-   request that ended here, none if none did.
+   request that ended here, none if none did or once the page says that the KV cache holds nothing.
 4. `Done`, after `timeout` + `lease` at the latest. An engine that is down or silent has nothing to
    wait for: whoever restarts a hung engine must not be held up by the requests in it.
 
@@ -88,12 +88,21 @@ def progress(known: Snapshot, now: float, limits: Limits, stale_after: float) ->
         phase = Phase.SETTLING if elapsed < SETTLE_SECONDS else Phase.QUIET
         return Progress(phase=phase, elapsed=elapsed)
     reason = Reason.QUIET if quiet else Reason.TIMEOUT
-    ended = known.traffic.finished_at if known.traffic else None
-    left = 0.0 if ended is None else ended + limits.lease - now
+    left = _lease_left(known, now, limits)
     left = min(left, limits.timeout + limits.lease - elapsed)
-    if left > 0:
+    if left > 0 and not (quiet and _holds_nothing(known)):
         return Progress(phase=Phase.LEASE, elapsed=elapsed, lease_left=left)
     return Progress(phase=Phase.DONE, elapsed=elapsed, reason=reason)
+
+
+def _lease_left(known: Snapshot, now: float, limits: Limits) -> float:
+    ended = known.traffic.finished_at if known.traffic else None
+    return 0.0 if ended is None else ended + limits.lease - now
+
+
+def _holds_nothing(known: Snapshot) -> bool:
+    """Blocks that a decode has yet to fetch are in use; those of known prefixes are not."""
+    return known.sample is not None and known.sample.values.get("kvCacheUsage") == 0
 
 
 def _is_quiet(known: Snapshot) -> bool:

@@ -71,6 +71,23 @@ def test_kv_is_kept_for_the_lease_after_the_last_request() -> None:
     assert at(SINCE + 20, idle_since=900.0, finished_at=SINCE + 19, limits=none).phase is Phase.DONE
 
 
+def test_kv_that_was_fetched_needs_no_lease() -> None:
+    def with_usage(usage: float | None, idle_since: float | None) -> Progress:
+        known = replace(
+            WELL,
+            health=Answer(SINCE + 19, good=True),
+            sample=Sample(SINCE + 19, {"kvCacheUsage": usage}),
+            traffic=Traffic(idle_since, 1, SINCE + 9),
+            draining=SINCE,
+        )
+        return progress(known, SINCE + 20, LIMITS, STALE)
+
+    assert with_usage(0, SINCE + 9).phase is Phase.DONE
+    assert with_usage(0.001, SINCE + 9).phase is Phase.LEASE
+    assert with_usage(None, SINCE + 9).phase is Phase.LEASE
+    assert with_usage(0, None).phase is Phase.QUIET
+
+
 def test_timeout_and_lease_together_are_the_end() -> None:
     late = at(SINCE + 169, finished_at=SINCE + 168)
     assert (late.phase, late.lease_left) == (Phase.LEASE, 1.0)
