@@ -1,0 +1,215 @@
+"""How transfers end, by what engines say at one look after the other."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from kvserving_operator.measure import Aged, EngineFacts
+from kvserving_operator.measure.transfer import (
+    HOLD,
+    WINDOW,
+    Outcome,
+    TransferHistory,
+    Verdict,
+    follow,
+)
+
+LOOK = 60.0
+WELL = Verdict(outcome=Outcome.SUCCEED)
+
+
+def engine(
+    pod: str, *, start: str | None = "s1", age: float = 1.0, **numbers: float
+) -> EngineFacts:
+    return EngineFacts(
+        pod=pod,
+        role="decode" if "decode" in pod else "prefill",
+        start_id=start,
+        numbers={name: Aged(value=value, age_seconds=age) for name, value in numbers.items()},
+        scrape_age_seconds=age,
+    )
+
+
+class Looks:
+    """One look a minute at a prefill and a decode engine."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.history: TransferHistory | None = None
+        self.decode = {"nixlTransfers": 0.0, "nixlFailedTransfers": 0.0, "requestsFinished": 0.0}
+        self.prefill = {"nixlExpiredRequests": 0.0, "nixlLateNotifications": 0.0}
+        self.start = "s1"
+
+    def look(self, **more: float) -> Verdict | None:
+        """Let so many more of each happen, then look."""
+        for name, count in more.items():
+            page = self.decode if name in self.decode else self.prefill
+            page[name] += count
+        engines = [
+            engine("x-decode-0", start=self.start, **self.decode),
+            engine("x-prefill-0", **self.prefill),
+        ]
+        return self.see({facts.pod: facts for facts in engines})
+
+    def see(self, engines: dict[str, EngineFacts]) -> Verdict | None:
+        self.now += LOOK
+        self.history = follow(self.history, engines, self.now)
+        return self.history.verdict
+
+    def looks(self, times: int, **more: float) -> list[Verdict | None]:
+        return [self.look(**more) for _ in range(times)]
+
+
+@pytest.fixture
+def seen() -> Looks:
+    looks = Looks()
+    looks.look(nixlTransfers=5000, nixlFailedTransfers=400)
+    return looks
+
+
+def test_the_first_look_says_nothing_whatever_happened_before_it(seen: Looks) -> None:
+    assert seen.history is not None
+    assert seen.history.verdict is None
+    assert seen.look(nixlTransfers=10) == WELL
+
+
+def test_a_failure_names_the_pod_and_what(seen: Looks) -> None:
+    assert seen.look(nixlTransfers=50, nixlExpiredRequests=1) == Verdict(
+        outcome=Outcome.FAIL,
+        faults=("pod x-prefill-0: leases run out before a decode has fetched the KV",),
+    )
+    found = seen.look(nixlTransfers=50, nixlFailedTransfers=2)
+    assert found is not None
+    assert found.faults == (
+        "pod x-decode-0: transfers fail",
+        "pod x-prefill-0: leases run out before a decode has fetched the KV",
+    )
+
+
+@pytest.mark.parametrize(
+    "what", ["nixlFailedTransfers", "nixlExpiredRequests", "nixlLateNotifications"]
+)
+def test_every_kind_counts(seen: Looks, what: str) -> None:
+    found = seen.look(nixlTransfers=50, **{what: 3})
+    assert found is not None
+    assert found.outcome is Outcome.FAIL
+
+
+def test_failures_without_one_transfer_that_ended_well_are_failures(seen: Looks) -> None:
+    found = seen.look(nixlFailedTransfers=1)
+    assert found is not None
+    assert found.outcome is Outcome.FAIL
+
+
+def test_one_in_a_thousand_is_no_failure(seen: Looks) -> None:
+    assert seen.look(nixlTransfers=1000, nixlFailedTransfers=1) == WELL
+
+
+def test_it_is_well_again_after_five_good_minutes_more_and_no_sooner(seen: Looks) -> None:
+    failed = seen.look(nixlTransfers=20, nixlFailedTransfers=20)
+    after = [seen.look(nixlTransfers=20) for _ in range(12)]
+    turned = next(i for i, verdict in enumerate(after) if verdict == WELL)
+    assert set(after[:turned]) == {failed}
+    assert set(after[turned:]) == {WELL}
+    assert WINDOW / LOOK < turned <= 2 * WINDOW / LOOK
+
+
+def test_what_was_told_stays_while_nothing_is_transferred(seen: Looks) -> None:
+    failed = seen.look(nixlTransfers=20, nixlFailedTransfers=20)
+    assert set(seen.looks(int(HOLD / LOOK) - 1)) == {failed}
+    assert seen.look() == Verdict(outcome=Outcome.NO_TRAFFIC)
+
+
+def test_no_traffic_is_said_after_five_minutes_and_ends_with_the_first_transfer(
+    seen: Looks,
+) -> None:
+    told = seen.looks(6)
+    assert told[:3] == [None] * 3
+    assert told[-1] == Verdict(outcome=Outcome.NO_TRAFFIC)
+    assert seen.look(nixlTransfers=1) == WELL
+
+
+def test_the_same_page_seen_twice_counts_once(seen: Looks) -> None:
+    page = engine("x-decode-0", age=1.0, nixlTransfers=6000, nixlFailedTransfers=400)
+    assert seen.see({"x-decode-0": page}) == WELL
+    stuck = engine("x-decode-0", age=LOOK + 1.0, nixlTransfers=9000, nixlFailedTransfers=9000)
+    assert seen.see({"x-decode-0": stuck}) == WELL
+
+
+def test_an_engine_that_started_anew_is_counted_from_zero(seen: Looks) -> None:
+    seen.start = "s2"
+    seen.decode = {"nixlTransfers": 3.0, "nixlFailedTransfers": 2.0, "requestsFinished": 3.0}
+    found = seen.look()
+    assert found is not None
+    assert found.outcome is Outcome.FAIL
+
+
+@pytest.mark.parametrize(
+    "engines",
+    [
+        {},
+        {"x-decode-0": engine("x-decode-0", start=None, nixlTransfers=1)},
+        {"x-decode-0": engine("x-decode-0", age=61.0, nixlTransfers=1)},
+        {"x-decode-0": engine("x-decode-0")},
+        {"x-prefill-0": engine("x-prefill-0", nixlExpiredRequests=0)},
+    ],
+)
+def test_engines_that_tell_nothing_are_waited_for_and_then_not_measured(
+    seen: Looks, engines: dict[str, Any]
+) -> None:
+    assert seen.look(nixlTransfers=10) == WELL
+    told = [seen.see(engines) for _ in range(6)]
+    assert told[:4] == [WELL] * 4
+    assert told[-1] == Verdict(outcome=Outcome.NOT_MEASURED)
+    assert seen.look(nixlTransfers=10) == WELL
+
+
+def test_what_happened_while_nobody_answered_counts_too(seen: Looks) -> None:
+    seen.see({})
+    found = seen.look(nixlTransfers=1, nixlFailedTransfers=1)
+    assert found is not None
+    assert found.outcome is Outcome.FAIL
+
+
+def test_a_number_that_appears_says_nothing_of_before(seen: Looks) -> None:
+    seen.prefill["nixlFailedNotifications"] = 900.0
+    assert seen.look(nixlTransfers=10) == WELL
+
+
+def test_engines_that_count_no_transfers_are_seen_by_their_requests() -> None:
+    looks = Looks()
+    for finished, failed in ((10, 5), (20, 5), (30, 9)):
+        numbers = {"requestsFinished": finished, "nixlFailedTransfers": failed}
+        found = looks.see({"x-decode-0": engine("x-decode-0", **numbers)})
+    assert found == Verdict(outcome=Outcome.FAIL, faults=("pod x-decode-0: transfers fail",))
+
+
+def test_many_pods_that_fail_are_named_up_to_a_bound() -> None:
+    looks = Looks()
+    for failed in (0.0, 1.0):
+        engines = {
+            f"x-decode-{n}": engine(f"x-decode-{n}", nixlTransfers=9, nixlFailedTransfers=failed)
+            for n in range(50)
+        }
+        found = looks.see(engines)
+    assert found is not None
+    assert len(found.faults) == 8
+
+
+@pytest.mark.parametrize("share", [0.002, 0.004, 0.008, 0.012, 0.02, 0.1])
+def test_failures_around_every_threshold_do_not_flap(share: float) -> None:
+    """Ten hours of failures by chance: who fails does so for five minutes at least."""
+    chance, looks = random.Random(7), Looks()  # noqa: S311
+    told: list[Verdict | None] = []
+    for _ in range(600):
+        failed = sum(chance.random() < share for _ in range(100))
+        told.append(looks.look(nixlTransfers=100 - failed, nixlFailedTransfers=failed))
+    spells = [(verdict, len(list(same))) for verdict, same in itertools.groupby(told)]
+    assert len(spells) <= 1 + 600 * LOOK / WINDOW
+    for verdict, length in spells[:-1]:
+        if verdict is not None and verdict.outcome is Outcome.FAIL:
+            assert length * LOOK >= WINDOW
