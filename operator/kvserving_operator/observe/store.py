@@ -65,11 +65,13 @@ def read_stores(
     answers: Mapping[str, EngineFacts | None],
     *,
     outdated: Collection[str] = (),
+    lost: Collection[str] = (),
 ) -> StoreHealth:
     """The health of the stores, from the facts of each ready pod.
 
-    None: its agent is silent, of which nothing follows; the next pass asks again. Pods that are
-    ``outdated`` run an earlier image, which promised what it did: they break no promise of now.
+    None: nothing was ever heard of its agent, of which nothing follows; the next pass asks again.
+    Pods that are ``outdated`` run an earlier image, which promised what it did: they break no
+    promise of now. Those that are ``lost`` said this too long ago: a fault may be over.
     """
     faults: list[StoreFault] = []
     waiting = False
@@ -77,11 +79,19 @@ def read_stores(
         if facts is None or facts.store is None:
             continue
         if is_passing(facts.store):
-            waiting = True
+            waiting = waiting or pod not in lost
         else:
             due = frozenset[str]() if pod in outdated else promises
-            faults.extend(_faults(pod, due, facts.capabilities, facts.store))
+            found = list(_faults(pod, due, facts.capabilities, facts.store))
+            faults.extend([_unreachable(pod, found[0])] if found and pod in lost else found)
+    # What is known comes before what is not.
+    faults.sort(key=lambda fault: fault.reason is Reason.AGENT_UNREACHABLE)
     return StoreHealth(faults=tuple(faults), waiting=waiting)
+
+
+def _unreachable(pod: str, last: StoreFault) -> StoreFault:
+    what = f"the agent of pod {pod} does not answer any more; the last that it said: {last.message}"
+    return StoreFault(reason=Reason.AGENT_UNREACHABLE, message=what)
 
 
 def is_passing(state: ControlFacts) -> bool:

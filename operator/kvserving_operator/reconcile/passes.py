@@ -29,7 +29,7 @@ from kvserving_operator.reconcile.rechecks import next_look
 from kvserving_operator.reconcile.replacement import replace_outdated
 from kvserving_operator.reconcile.roles import healths_of
 from kvserving_operator.reconcile.rotating import Rotating
-from kvserving_operator.reconcile.stores import hot_health, store_health
+from kvserving_operator.reconcile.stores import Stores, hot_health
 from kvserving_operator.status import (
     Event,
     LastWrites,
@@ -82,6 +82,7 @@ class Reconciler:
         self._agents = agents
         self._reader = reader
         self._now = now
+        self._stores = Stores(agents)
         self._act = Acting(client, defaults)
         self._rotate = Rotating(client)
         self._discovery = Discovery(client)
@@ -109,7 +110,7 @@ class Reconciler:
         if isinstance(planned, Plan) and outcome.complete and not planned.suspended:
             await replace_outdated(self._client, key, planned, healths, uid=uid)
         rotation = await self._rotate(live, planned, outcome)
-        stores = await store_health(self._agents, planned, outcome.observed)
+        stores = await self._stores(planned, outcome.observed)
         hot = await hot_health(self._agents, planned, outcome.observed)
         seen = replace(outcome, stores=stores, hot=hot, rotation=rotation)
         return await self._report(key, live, planned, seen, healths)

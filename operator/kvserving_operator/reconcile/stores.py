@@ -1,6 +1,7 @@
 """Asks engines that carry a store, or GraniKV, how it is, in a pass that needs to know."""
 
-from collections.abc import Mapping, Set
+import time
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
 from kvserving_operator.kube import paths
@@ -9,20 +10,37 @@ from kvserving_operator.observe.agents import Agents
 from kvserving_operator.observe.gather import Observed
 from kvserving_operator.observe.health import read_workload
 from kvserving_operator.observe.hot import read_hot
+from kvserving_operator.observe.silence import Heard
 from kvserving_operator.observe.store import StoreHealth, read_stores
 from kvserving_operator.plan.model import Plan, Refusal, RolePlan
 from kvserving_operator.reconcile.auth import auth_from
 
 
-async def store_health(
-    agents: Agents | None, planned: Plan | Refusal, observed: Observed
-) -> StoreHealth:
-    """The stores of the ready pods of the role that carries them; nothing without one."""
-    carrier = next((role for role in _roles(planned) if role.promises), None)
-    found = await _asked(agents, planned, observed, carrier)
-    if carrier is None or found is None:
-        return StoreHealth()
-    return read_stores(carrier.promises, found.answers, outdated=found.outdated)
+class Stores:
+    """The health of stores in engines; remembers what was heard of those that fall silent."""
+
+    def __init__(
+        self, agents: Agents | None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._agents = agents
+        self._clock = clock
+        self._heard = Heard()
+
+    async def __call__(self, planned: Plan | Refusal, observed: Observed) -> StoreHealth:
+        """The stores of the ready pods of the role that carries them; nothing without one."""
+        carrier = next((role for role in _roles(planned) if role.promises), None)
+        found = await asked(self._agents, planned, observed, carrier)
+        if carrier is None or found is None:
+            return StoreHealth()
+        now = self._clock()
+        self._heard = self._heard.with_answers(found.answers, found.uids, now)
+        silent = self._heard.of_silent(found.answers, found.uids)
+        return read_stores(
+            carrier.promises,
+            {**found.answers, **silent},
+            outdated=found.outdated,
+            lost=self._heard.lost(silent, found.uids, now),
+        )
 
 
 async def hot_health(
@@ -30,7 +48,7 @@ async def hot_health(
 ) -> StoreHealth:
     """GraniKV in the ready pods of the role that should have it; nothing without one."""
     decoder = next((role for role in _roles(planned) if role.launch.hot), None)
-    found = await _asked(agents, planned, observed, decoder)
+    found = await asked(agents, planned, observed, decoder)
     return StoreHealth() if found is None else read_hot(found.answers, outdated=found.outdated)
 
 
@@ -39,15 +57,18 @@ def _roles(planned: Plan | Refusal) -> tuple[RolePlan, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class Found:
+    """What the agents of a role's ready pods said, by the names of the pods."""
+
     answers: Mapping[str, EngineFacts | None]
+    uids: Mapping[str, str]
     outdated: Set[str]
     """Pods of an earlier revision."""
 
 
-async def _asked(
+async def asked(
     agents: Agents | None, planned: Plan | Refusal, observed: Observed, role: RolePlan | None
-) -> _Found | None:
+) -> Found | None:
     """What the agents of a role's ready pods say; None where nobody can be asked."""
     if agents is None or role is None or not isinstance(planned, Plan):
         return None
@@ -66,4 +87,5 @@ async def _asked(
     }
     ready = [pod for pod in pods if pod["metadata"]["name"] in asked]
     answers = await agents.facts(ready, auth_from(secret).agent_token)
-    return _Found(answers, outdated)
+    uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in ready}
+    return Found(answers, uids, outdated)

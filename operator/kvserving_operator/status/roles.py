@@ -51,7 +51,8 @@ def _as_engines_see_it(found: Condition, situation: Situation) -> Condition:
     stores, hot = situation.store_faults, situation.hot_faults
     if found.type == ConditionType.REMOTE_TIER_READY and stores:
         if found.status is not ConditionStatus.FALSE:
-            return _told(found, ConditionStatus.FALSE, stores)
+            known = stores[0].reason is not Reason.AGENT_UNREACHABLE
+            return _told(found, ConditionStatus.FALSE if known else ConditionStatus.UNKNOWN, stores)
     elif found.type == ConditionType.DECODE_READY and hot and found.status is ConditionStatus.TRUE:
         return _told(found, ConditionStatus.TRUE, hot)
     return found

@@ -165,6 +165,17 @@ def test_the_tier_is_not_ready_while_engines_cannot_use_it_and_serving_goes_on()
         assert get(status, other).status is ConditionStatus.TRUE
 
 
+def test_what_is_known_comes_before_what_is_not_which_is_unknown():
+    silent = StoreFault(reason=Reason.AGENT_UNREACHABLE, message="pod x-1 is silent")
+    status = compute(situation(store_faults=(silent,)), now=NOW)
+    tier = get(status, ConditionType.REMOTE_TIER_READY)
+    assert (tier.status, tier.reason) == (ConditionStatus.UNKNOWN, Reason.AGENT_UNREACHABLE)
+    closed = facts(replace(STATE, closed="KVRoundTripMismatch"))
+    found = read_stores(PROMISES, {"x-0": closed, "x-1": closed}, lost={"x-0"}).faults
+    expected = [Reason.KV_ROUND_TRIP_MISMATCH, Reason.AGENT_UNREACHABLE]
+    assert [fault.reason for fault in found] == expected
+
+
 def test_instances_that_are_down_come_first():
     conditions = role_conditions(situation(roles(valkey=CRASHING), store_faults=(FAULT,)))
     [tier] = [c for c in conditions if c.type == ConditionType.REMOTE_TIER_READY]

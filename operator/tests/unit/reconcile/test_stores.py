@@ -14,7 +14,7 @@ from kvserving_operator.observe.agents import Agents
 from kvserving_operator.observe.gather import Observed
 from kvserving_operator.observe.store import StoreHealth
 from kvserving_operator.plan.model import Plan
-from kvserving_operator.reconcile.stores import hot_health, store_health
+from kvserving_operator.reconcile.stores import Stores, hot_health
 from kvserving_operator.render import render
 from tests.unit.observe.pods import pod, statefulset
 from tests.unit.observe.test_agents import Server, server
@@ -45,7 +45,7 @@ def says(closed: str | None, *capabilities: str) -> dict[str, Any]:
 
 async def health(server: Server, plan: Plan, *pods: dict[str, Any]) -> StoreHealth:
     async with Agents(port=server.port) as agents:
-        return await store_health(agents, plan, observed(plan, *pods))
+        return await Stores(agents)(plan, observed(plan, *pods))
 
 
 async def test_ready_pods_of_the_role_that_carries_the_store_are_asked(server: Server):
@@ -90,7 +90,7 @@ async def with_workload(server: Server, made: dict[str, Any], *pods: dict[str, A
     seen = observed(plan, *pods)
     seen = replace(seen, children={**seen.children, paths.STATEFULSETS: (made,)})
     async with Agents(port=server.port) as agents:
-        return await store_health(agents, plan, seen)
+        return await Stores(agents)(plan, seen)
 
 
 @pytest.mark.parametrize("made", [workload(), workload(generation=2)])
@@ -173,3 +173,38 @@ async def test_an_engine_that_should_have_hot_pages_is_asked_for_them(
 async def test_without_hot_nobody_is_asked_for_it(server: Server):
     assert await hot(server, {**HOT, "kvCache.hot": {"mode": "Off"}}) == StoreHealth()
     assert server.tokens == []
+
+
+class Time:
+    """A clock that is set."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_a_fault_outlives_the_silence_of_its_agent_for_a_while(server: Server):
+    time, plan = Time(), planned(STORE)
+    first = at(pod("x-prefill-0", role="prefill"))
+    async with Agents(port=server.port, clock=time) as agents:
+        stores = Stores(agents, clock=time)
+
+        async def health(one: dict[str, Any], after: float) -> StoreHealth:
+            time.now += after
+            return await stores(plan, observed(plan, one))
+
+        server.answer = says("KVRoundTripMismatch", *FEATURES)
+        known = await health(first, 0)
+        server.answer = {"schema": 0}  # no facts
+        assert [await health(first, 61) for _ in range(9)] == [known] * 9
+        [lost] = (await health(first, 61)).faults
+        assert lost.reason is Reason.AGENT_UNREACHABLE
+        assert known.faults[0].message in lost.message
+        assert (await health(first, 6000)).faults == (lost,)
+        successor = {**first, "metadata": {**first["metadata"], "uid": "another"}}
+        assert await health(successor, 61) == StoreHealth()
+        server.answer = says(None, *FEATURES)
+        assert await health(first, 61) == StoreHealth()
+        server.answer = {"schema": 0}
+        assert await health(first, 6000) == StoreHealth()
