@@ -20,6 +20,7 @@ from kvserving_operator.reconcile.children import Children
 from kvserving_operator.reconcile.memory import Memory
 from kvserving_operator.reconcile.rechecks import by_api
 from kvserving_operator.status import Trouble
+from kvserving_operator.status.transfer import Transfers
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ class Outcome:
     """What they say of their HOT pages."""
     rotation: Rotation = field(default_factory=Rotation)
     """How far a rotation of passwords is."""
+    transfers: Transfers | None = None
+    """How KV that goes from prefill to decode arrives; None: none goes."""
 
     @property
     def complete(self) -> bool:

@@ -30,6 +30,7 @@ from kvserving_operator.reconcile.replacement import replace_outdated
 from kvserving_operator.reconcile.roles import healths_of
 from kvserving_operator.reconcile.rotating import Rotating
 from kvserving_operator.reconcile.stores import Stores, hot_health
+from kvserving_operator.reconcile.transfers import TransferWatch
 from kvserving_operator.status import (
     Event,
     LastWrites,
@@ -83,6 +84,7 @@ class Reconciler:
         self._reader = reader
         self._now = now
         self._stores = Stores(agents)
+        self._transfers = TransferWatch(agents)
         self._act = Acting(client, defaults)
         self._rotate = Rotating(client)
         self._discovery = Discovery(client)
@@ -112,7 +114,8 @@ class Reconciler:
         rotation = await self._rotate(live, planned, outcome)
         stores = await self._stores(planned, outcome.observed)
         hot = await hot_health(self._agents, planned, outcome.observed)
-        seen = replace(outcome, stores=stores, hot=hot, rotation=rotation)
+        transfers = await self._transfers(uid, planned, outcome.observed)
+        seen = replace(outcome, stores=stores, hot=hot, rotation=rotation, transfers=transfers)
         return await self._report(key, live, planned, seen, healths)
 
     async def _report(
@@ -139,6 +142,7 @@ class Reconciler:
             held=outcome.held,
             unfinished=outcome.applied.unfinished,
             rotation=outcome.rotation.message,
+            transfers=outcome.transfers,
         )
         now = self._now()
         status = compute(situation, now=now)
@@ -160,6 +164,7 @@ class Reconciler:
                 leaving=bool(outcome.applied.waiting or outcome.applied.contested),
                 stores=outcome.stores.waiting or outcome.hot.waiting,
                 rotation=outcome.rotation.look_again,
+                transfers=outcome.transfers.look_again if outcome.transfers else None,
             ),
             events=outcome.rotation.events
             + (events_between(stored, status) if decision.write else ()),

@@ -43,6 +43,7 @@ def next_look(
     leaving: bool = False,
     stores: bool = False,
     rotation: float | None = None,
+    transfers: float | None = None,
 ) -> float | None:
     """Seconds until the next pass that no event will bring; None: none is needed."""
     if foreign:
@@ -53,5 +54,6 @@ def next_look(
         API_RECHECK if absent else None,
         LEAVING_RECHECK if leaving else None,
         STORE_RECHECK if stores else None,
+        transfers,
     )
     return min((look for look in looks if look is not None), default=None)

@@ -24,6 +24,7 @@ from kvserving_operator.observe.health import RoleHealth
 from kvserving_operator.observe.labels import selector
 from kvserving_operator.status.roles import CONDITION_OF, SERVING_ROLES, role_conditions
 from kvserving_operator.status.situation import Situation
+from kvserving_operator.status.transfer import transfer_conditions
 
 _UNFINISHED = "not everything that the spec asks for is written yet; it is tried again"
 _TRUE, _FALSE, _UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
@@ -35,7 +36,8 @@ def compute(situation: Situation, *, now: datetime) -> KVServingStatus:
     spec_valid = _spec_valid(situation)
     ready = _ready(situation, spec_valid, roles)
     movement = _movement(situation, spec_valid)
-    desired = [spec_valid, *roles, ready, *movement]
+    measured = transfer_conditions(situation.transfers, situation.previous.conditions)
+    desired = [spec_valid, *roles, *measured, ready, *movement]
     conditions = merge_conditions(
         situation.previous.conditions, desired, generation=situation.generation, now=now
     )

@@ -9,6 +9,7 @@ from kvserving_operator.engines.base import Role
 from kvserving_operator.observe.health import RoleHealth
 from kvserving_operator.observe.store import StoreFault
 from kvserving_operator.plan.model import Plan, Refusal
+from kvserving_operator.status.transfer import Transfers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,8 @@ class Situation:
     """Wanted objects that were left out because the cluster lacks their API."""
     held: tuple[str, ...] = ()
     """Children that stay as an earlier operator rendered them."""
+    transfers: Transfers | None = None
+    """How KV that goes from prefill to decode arrives; None: none goes, or nobody is asked."""
     unfinished: bool = False
     """Something that is wanted is not written yet, and will be without anybody's help."""
     rotation: str = ""
