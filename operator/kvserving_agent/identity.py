@@ -59,16 +59,21 @@ class StartId:
 
 def from_listener(port: int, proc: Path = Path("/proc")) -> StartId | None:
     """The id by the listening sockets on `port`; None when nobody listens or /proc is closed."""
-    for table in ("tcp", "tcp6"):
-        inodes = _listeners(port, proc / "net" / table)
-        if inodes:
-            return StartId(_hash(_boot_id(proc), *sorted(inodes)), Source.SOCKET)
-    return None
+    inodes = listeners(port, proc)
+    return StartId(_hash(_boot_id(proc), *sorted(inodes)), Source.SOCKET) if inodes else None
 
 
 def from_start_time(seconds: float) -> StartId:
     """The id by the engine's own report of when its process started (seconds since 1970)."""
     return StartId(_hash(f"{seconds:.2f}"), Source.START_TIME)
+
+
+def listeners(port: int, proc: Path = Path("/proc")) -> set[str]:
+    """Inode numbers of the sockets that listen on `port`, of one IP family; empty without any."""
+    for table in ("tcp", "tcp6"):
+        if inodes := _listeners(port, proc / "net" / table):
+            return inodes
+    return set()
 
 
 def _listeners(port: int, table: Path) -> set[str]:

@@ -20,6 +20,7 @@ from aiohttp import ClientSession, web
 from kvserving_agent import identity, series
 from kvserving_agent.engine import Engine
 from kvserving_agent.local import new_session
+from kvserving_agent.reminder import Reminder
 from kvserving_agent.rundir import RunFolder
 from kvserving_agent.server import Api
 from kvserving_agent.settings import EngineType, Role, Settings
@@ -47,7 +48,9 @@ async def serve(settings: Settings) -> int:
     folder = RunFolder(settings.run_folder)
     async with new_session() as session:
         watcher = _watcher(settings, session, folder)
-        api = Api(settings=settings, watcher=watcher, tokens=TokenFile(settings.token_file))
+        reminder = Reminder(watcher, settings.engine_port, settings.remind_after)
+        tokens = TokenFile(settings.token_file)
+        api = Api(settings=settings, watcher=watcher, tokens=tokens, reminder=reminder)
         runners = [
             web.AppRunner(app, access_log=None, shutdown_timeout=LAST_ANSWERS_SECONDS)
             for app in (api.app, api.helper_app)
@@ -58,7 +61,7 @@ async def serve(settings: Settings) -> int:
             await web.TCPSite(runners[0], settings.host or None, settings.port).start()
             await _open(runners[1], folder)
             _log.info("agent started", extra={"role": settings.role, "port": settings.port})
-            return await _watch(watcher, signals, settings.stop_timeout)
+            return await _watch(watcher, reminder, signals, settings.stop_timeout)
         finally:
             for runner in runners:
                 await runner.cleanup()
@@ -104,13 +107,16 @@ async def _open(runner: web.AppRunner, folder: RunFolder) -> None:
         _log.error("nobody can ask for a drain", extra={"reason": str(error)})
 
 
-async def _watch(watcher: Watcher, signals: asyncio.Queue[int], stop_timeout: float) -> int:
+async def _watch(
+    watcher: Watcher, reminder: Reminder, signals: asyncio.Queue[int], stop_timeout: float
+) -> int:
     """Run the loops until a signal comes and the engine is gone, or until one of them dies."""
     probing = asyncio.create_task(watcher.probe_forever())
     scraping = asyncio.create_task(watcher.scrape_forever())
     following = [asyncio.create_task(watcher.follow_forever(name)) for name in watcher.controls]
+    reminding = asyncio.create_task(reminder.remind_forever())
     told = asyncio.create_task(signals.get())
-    tasks = {probing, scraping, *following, told}
+    tasks = {probing, scraping, *following, reminding, told}
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if told not in done:

@@ -19,6 +19,7 @@ from aiohttp.typedefs import Handler, Middleware
 from kvserving_agent import drain, facts, series, tuning
 from kvserving_agent.actuate import Actuator
 from kvserving_agent.metrics import CONTENT_TYPE, AgentMetrics
+from kvserving_agent.reminder import Reminder
 from kvserving_agent.settings import Settings
 from kvserving_agent.token import TokenFile
 from kvserving_agent.watch import Watcher
@@ -34,10 +35,13 @@ BODY_SECONDS = 5.0
 class Api:
     """The handlers; `app` is what a runner serves."""
 
-    def __init__(self, *, settings: Settings, watcher: Watcher, tokens: TokenFile) -> None:
+    def __init__(
+        self, *, settings: Settings, watcher: Watcher, tokens: TokenFile, reminder: Reminder
+    ) -> None:
         self._settings = settings
         self._watcher = watcher
         self._tokens = tokens
+        self._reminder = reminder
         self._actuator = Actuator(watcher)
         self._refused = 0
         self._metrics = AgentMetrics(watcher, self._answer, lambda: self._refused)
@@ -46,7 +50,7 @@ class Api:
         self.app.add_routes(self._routes())
         self.helper_app = web.Application(client_max_size=MAX_BODY_BYTES)
         self.helper_app.on_response_prepare.append(_sign)
-        self.helper_app.add_routes([web.post(DRAIN_PATH, self._drain)])
+        self.helper_app.add_routes([web.post(DRAIN_PATH, self._helper_drain)])
 
     def _routes(self) -> list[web.RouteDef]:
         return [
@@ -106,6 +110,14 @@ class Api:
         """Begin to let the engine go, or go on with it; how far it is."""
         self._watcher.drain()
         return _json(200, self._progress().data())
+
+    async def _helper_drain(self, _: web.Request) -> web.Response:
+        """The same for the helper: once it hears that all is done, the kubelet goes on."""
+        self._watcher.drain()
+        found = self._progress()
+        if found.phase is drain.Phase.DONE:
+            self._reminder.stopping()
+        return _json(200, found.data())
 
     def _progress(self) -> drain.Progress:
         settings, watcher = self._settings, self._watcher

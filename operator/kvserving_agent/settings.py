@@ -69,6 +69,9 @@ class Settings:
     stale_after: float
     # The longest the agent goes on answering after SIGTERM while its engine still listens.
     stop_timeout: float
+    # When an engine that was to be stopped and serves on is told again: beyond the 20 s that it
+    # may take for its last requests.
+    remind_after: float
     # The folder that is shared with the engine's container; none: no helper waits for a drain.
     run_folder: Path | None
     # How long requests may take once the engine lets go, and how long finished KV is kept after.
@@ -107,6 +110,7 @@ def from_env(env: Mapping[str, str]) -> Settings:
         probe_period=_seconds(env, "PROBE_PERIOD", "2s"),
         stale_after=_seconds(env, "STALE_AFTER", "20s"),
         stop_timeout=_seconds(env, "STOP_TIMEOUT", "10s"),
+        remind_after=_seconds(env, "REMIND_AFTER", "25s"),
         run_folder=Path(folder) if (folder := env.get(PREFIX + "RUN_FOLDER")) else None,
         drain_timeout=_seconds(env, "DRAIN_TIMEOUT", "120s"),
         drain_lease=_seconds(env, "DRAIN_LEASE", "0s", least=0.0),

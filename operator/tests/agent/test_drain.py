@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -198,3 +199,40 @@ def test_the_next_life_of_the_engine_serves(beside: Agent, pages: VllmPages, fol
     beside.end()
     beside.start()
     eventually("ready with another agent", lambda: beside.ready)
+
+
+def test_an_engine_that_loses_its_sigterm_gets_another(
+    beside: Agent, pages: VllmPages, folder: Path
+) -> None:
+    """Nobody sends one here, which is as much as losing it."""
+    beside.env["KVSERVING_AGENT_REMIND_AFTER"] = "1s"
+    beside.start()
+    # It starts, and nothing listens yet: there is nothing to wait for.
+    assert ended(helper(folder, 60), within=10).startswith("done")
+    pages.start(metrics=page(running=0, finished=0))
+    # This process began afterwards: another engine.
+    eventually("ready", lambda: beside.ready)
+    beside.await_scrape()
+    assert pages.running.poll() is None
+    assert ended(helper(folder, 60), within=20).startswith("done")
+    eventually("it ends", lambda: pages.running.poll() is not None)
+    assert pages.running.returncode == -signal.SIGTERM
+    assert beside.running.poll() is None
+
+
+def test_an_engine_that_is_drained_and_not_stopped_is_left_alone(
+    beside: Agent, pages: VllmPages
+) -> None:
+    beside.env["KVSERVING_AGENT_REMIND_AFTER"] = "100ms"
+    pages.start(metrics=page(running=0, finished=0))
+    beside.start()
+    eventually("ready", lambda: beside.ready)
+
+    def done() -> bool:
+        body = beside.ask("/v1/drain", method="POST", data=b"", Authorization=f"Bearer {TOKEN}")[1]
+        return '"phase":"Done"' in body
+
+    eventually("it is drained", done)
+    for _ in range(3):
+        beside.await_scrape()
+    assert pages.running.poll() is None
