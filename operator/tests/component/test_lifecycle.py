@@ -121,6 +121,7 @@ def test_status_tells_what_is_there(
         "DecodeReady": "True",
         "RemoteTierReady": "True",
         "RouterReady": "True",
+        "TransferHealthy": "Unknown",
         "Reconciling": "False",
         "Stalled": "False",
     }
