@@ -16,6 +16,8 @@ from kvserving_sharded_store.bypass import Bypass, Tier, probed, step
 from kvserving_sharded_store.policy import (
     Decision,
     Load,
+    Mode,
+    Reason,
     Rules,
     deadline,
     decide,
@@ -26,6 +28,9 @@ _WINDOW: Final = 10.0
 
 _STEPS: Final = 3
 """Steps an engine has under way at a time at most; one whose end is not told is forgotten."""
+
+_DECLINED: Final = frozenset({Reason.DEARER, Reason.FORCED})
+"""Why a hit is recomputed although the tier has it, without a bypass of this judge's own."""
 
 _SAMPLES: Final = 20
 """Intervals whose bandwidth counts; older ones say nothing about now."""
@@ -124,6 +129,7 @@ class Judge:
         self._bandwidths: deque[float] = deque(maxlen=_SAMPLES)
         self._moved: tuple[float, float] | None = None
         self._bypass = Bypass()
+        self._declined = False
         self._counts: dict[str, float] = {}
         self.owed_tokens: Callable[[], int] = lambda: 0
 
@@ -178,6 +184,8 @@ class Judge:
             closed = self._closed_now() is not None
             bypassed = self._bypass.active
         made = decide(self._rules(), tokens, load, bypassed=bypassed, closed=closed)
+        if made.mode is Mode.BYPASS and made.reason in _DECLINED:
+            self._declined = True
         self.count(f"decision_{made.mode.value}_{made.reason.value}".lower())
         if made.load_seconds is not None and made.recompute_seconds is not None:
             self.count("decision_load_seconds", made.load_seconds)
@@ -191,12 +199,16 @@ class Judge:
     def look(self) -> int:
         """Look at the tier once, every interval: whether it is bypassed, and what to probe it with.
 
+        Hits that are recomputed by the model's numbers, or because that is set, say nothing of the
+        tier either: while nothing is read for them it is probed as if it were bypassed.
+
         Returns:
-            Chunks each rank should read now as a probe; 0 when it is not bypassed.
+            Chunks each rank should read now as a probe; 0 while loads show how the tier is.
         """
         rules, now = self._rules(), self._now()
         with self._lock:
-            self._measure()
+            came = self._measure()
+            declined, self._declined = self._declined, False
             reports = list(self._reports.values())
             tier = Tier(
                 bandwidth_upper=upper_bound(self._bandwidths),
@@ -210,21 +222,23 @@ class Judge:
                 # What was measured of a bad tier must not bypass it again at once.
                 self._bandwidths.clear()
             if not self._bypass.active:
-                return 0
+                return int(declined and not came and self._closed_now() is None)
             self._bypass = probed(self._bypass, now=now)
             return 1
 
-    def _measure(self) -> None:
+    def _measure(self) -> bool:
+        """Take in what the ranks read since the last look; whether that was anything."""
         counts = [report.counts for report in self._reports.values()]
         read = sum(c.get("bytes_read", 0.0) for c in counts)
         busy = sum(c.get("fetch_busy_seconds", 0.0) for c in counts)
         before, self._moved = self._moved, (read, busy)
         if before is None:
-            return
+            return False
         more, seconds = read - before[0], busy - before[1]
         if more > 0 and seconds > 0.001:
             # Every rank's own bandwidth while it was fetching, times the ranks.
             self._bandwidths.append(more / seconds * max(1, len(counts)))
+        return more > 0
 
     @property
     def bypassed(self) -> bool:

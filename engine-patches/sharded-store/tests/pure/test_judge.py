@@ -119,6 +119,37 @@ def test_a_tier_below_break_even_is_bypassed_probed_and_read_again() -> None:
     assert made.decide(100_000, Load()).mode is Mode.ASYNC
 
 
+@pytest.mark.parametrize(
+    ("rules", "tokens"),
+    [(Rules(model=MODEL), 1000), (Rules(wanted=Wanted.BYPASS, model=MODEL), 100_000)],
+    ids=["too-short", "set"],
+)
+def test_a_tier_that_is_not_read_for_any_hit_is_probed(rules: Rules, tokens: int) -> None:
+    made, clock = judge(rules, world=1)
+    read = 0.0
+
+    def interval(*, hit: bool, came: float = 0.0) -> int:
+        nonlocal read
+        clock[0] += 5.0
+        read += came
+        counts = {"bytes_read": read, "fetch_busy_seconds": read / 10e9}
+        made.report(0, RankReport(instances=1, counts=counts))
+        if hit:
+            assert made.decide(tokens, Load()).mode is Mode.BYPASS
+        return made.look()
+
+    interval(hit=False)
+    assert interval(hit=False) == 0, "nobody asks for it"
+    assert interval(hit=True) == 1
+    assert interval(hit=True, came=1e9) == 0, "the probe itself has just shown how it is"
+    assert interval(hit=True) == 1
+    assert interval(hit=False) == 0
+    assert not made.bypassed
+    made.report(0, RankReport(closed="KVRoundTripMismatch"))
+    made.decide(tokens, Load())
+    assert made.look() == 0
+
+
 def test_a_tier_most_of_which_is_gone_is_bypassed() -> None:
     made, clock = judge(Rules(wanted=Wanted.AUTO), world=1)
     made.report(0, RankReport(instances=4, open_breakers=3))
