@@ -4,8 +4,8 @@
 change. ``docs/tuning.md`` explains it; who carries a change out is not known here.
 """
 
-from kvserving_operator.tuner.deciding import Outcome, decide
-from kvserving_operator.tuner.facts import Facts, HotFacts, implausible
+from kvserving_operator.tuner.deciding import Outcome, decide, shown
+from kvserving_operator.tuner.facts import STALE_INTERVALS, Facts, HotFacts, implausible
 from kvserving_operator.tuner.model import (
     Change,
     Entry,
@@ -18,9 +18,12 @@ from kvserving_operator.tuner.model import (
     Value,
     Verdict,
 )
-from kvserving_operator.tuner.stored import from_data, to_data
+from kvserving_operator.tuner.proposals import UNMEASURED
+from kvserving_operator.tuner.stored import from_data, from_text, to_data, to_text
 
 __all__ = [
+    "STALE_INTERVALS",
+    "UNMEASURED",
     "Change",
     "Entry",
     "Facts",
@@ -36,6 +39,9 @@ __all__ = [
     "Verdict",
     "decide",
     "from_data",
+    "from_text",
     "implausible",
+    "shown",
     "to_data",
+    "to_text",
 ]

@@ -222,7 +222,7 @@ def _applied(state: State, proposal: Proposal, facts: Facts) -> Outcome:
     )
     after = replace(
         state,
-        in_force={**state.in_force, proposal.knob: proposal.value},
+        in_force={**state.in_force, **_along(proposal), proposal.knob: proposal.value},
         turned={**state.turned, proposal.knob: facts.at},
         asked={},
         trial=trial,
@@ -231,6 +231,10 @@ def _applied(state: State, proposal: Proposal, facts: Facts) -> Outcome:
     return Outcome(
         state=after, change=change, recommend=False, reason=proposal.reason, message=change.message
     )
+
+
+def _along(proposal: Proposal) -> dict[Knob, Value]:
+    return {} if proposal.model is None else {Knob.MODEL: proposal.model}
 
 
 def _entry(state: State, proposal: Proposal, facts: Facts, verdict: Verdict) -> Entry:
@@ -256,13 +260,14 @@ def _change(state: State, proposal: Proposal) -> Change:
         restarts=proposal.restarts,
         reason=proposal.reason,
         message=(
-            f"{proposal.knob.value}: {_shown(before)} → {_shown(proposal.value)} "
+            f"{proposal.knob.value}: {shown(before)} → {shown(proposal.value)} "
             f"({proposal.reason.value}{f': {numbers}' if numbers else ''}{gain})"
         ),
     )
 
 
-def _shown(value: Value | None) -> str:
+def shown(value: Value | None) -> str:
+    """A value for people."""
     if value is None:
         return "unset"
     if isinstance(value, tuple):

@@ -28,8 +28,8 @@ class HotFacts:
     cold_free_low: float
     """Least free share of COLD."""
     preemptions: float
-    dispatch_share: float
-    """Share of decoded rows that were served from HOT."""
+    dispatch_share: float | None
+    """Share of what was decoded that was served from HOT; None when that is not counted."""
     step_seconds: float | None
     """Median time between two tokens; None when nothing was decoded."""
 
@@ -55,8 +55,10 @@ class Facts:
     """B as loads or, in a bypass, probes show it, over the last intervals."""
     probed: bool
     """Whether bytes came from the tier in the last interval at all."""
-    open_breakers: float
+    open_breakers: float | None
     """Share of the tier's instances that engines have given up."""
+    declined: bool = False
+    """Whether hits were recomputed in the last interval, because the model said so."""
     hot: HotFacts | None = None
 
 

@@ -6,7 +6,7 @@ beyond the inner one, and what is between leaves everything as it is.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kvserving_operator.cost import (
@@ -19,7 +19,7 @@ from kvserving_operator.cost import (
     recompute_seconds,
 )
 from kvserving_operator.tuner.facts import Facts
-from kvserving_operator.tuner.model import Knob, Loading, Reason, Settings, State, Value
+from kvserving_operator.tuner.model import Knob, Loading, Mode, Reason, Settings, State, Value
 
 MARGIN: Final = 0.1
 """h: how far below break-even even the upper bound of B must be before the tier is bypassed."""
@@ -29,6 +29,8 @@ THRESHOLD_MOVED: Final = 0.2
 """The same for minTokens; n* is the quotient of two differences and scatters more."""
 RESTART_GAIN: Final = 0.2
 """A restart costs every engine its local cache: less gain is not worth it."""
+UNMEASURED: Final = "Unmeasured"
+"""The model of engines that have none: they load every hit of minTokens and more."""
 PATIENCE: Final = 3
 """Intervals without a probe after which a bypass ends by itself."""
 
@@ -46,6 +48,8 @@ class Proposal:
     restarts: bool = False
     at_once: bool = False
     """Whether it need not be asked for twice: nothing is measured any more."""
+    model: Value | None = None
+    """The model that goes along with it; None: it stays as it is."""
 
 
 def loading(state: State, facts: Facts, settings: Settings) -> Proposal | None:
@@ -55,8 +59,8 @@ def loading(state: State, facts: Facts, settings: Settings) -> Proposal | None:
     now = state.in_force.get(Knob.LOADING, Loading.AUTO.value)
     if now == Loading.BYPASS.value:
         return _back(state, facts, settings)
-    if facts.open_breakers > 0.5:
-        numbers = {"openBreakers": facts.open_breakers}
+    if _mostly_down(facts):
+        numbers = {"openBreakers": facts.open_breakers or 0.0}
         return _mode(Loading.BYPASS, Reason.TIER_MOSTLY_DOWN, numbers)
     floor = _floor(facts, MARGIN)
     if floor is None or facts.bandwidth is None or facts.bandwidth.high >= floor:
@@ -69,15 +73,24 @@ def _back(state: State, facts: Facts, settings: Settings) -> Proposal | None:
     """The way out of a bypass: a tier that is quick enough again, or one that nobody looks at."""
     last = max(state.probed or 0.0, state.turned.get(Knob.LOADING, 0.0))
     if facts.at - last > PATIENCE * settings.interval_seconds:
-        return _mode(Loading.AUTO, Reason.NO_PROBE, {"silentSeconds": facts.at - last}, now=True)
+        found = _mode(Loading.AUTO, Reason.NO_PROBE, {"silentSeconds": facts.at - last}, now=True)
+        # With the model by which nothing was loaded, nothing would be measured either.
+        return replace(found, model=UNMEASURED)
     floor = _floor(facts, 0.0)
-    if facts.open_breakers > 0.5 or floor is None or facts.bandwidth is None:
+    if _mostly_down(facts) or floor is None or facts.bandwidth is None:
         return None
     if facts.bandwidth.high < floor:
         return None
-    return _mode(
+    found = _mode(
         Loading.AUTO, Reason.TIER_BACK, {"bandwidthHigh": facts.bandwidth.high, "floor": floor}
     )
+    measured = _model(facts) if facts.known.measured else None
+    return found if measured is None else replace(found, model=_values(measured))
+
+
+def _mostly_down(facts: Facts) -> bool:
+    """Whether more than half of the instances are given up; not known is not."""
+    return facts.open_breakers is not None and facts.open_breakers > 0.5
 
 
 def _mode(
@@ -120,16 +133,44 @@ def _stock_loading(state: State, facts: Facts, settings: Settings) -> Proposal |
 
 def model(state: State, facts: Facts, settings: Settings) -> Proposal | None:
     """The model's numbers, once one of them moved. Only measured ones are sent."""
+    has = isinstance(state.in_force.get(Knob.MODEL), tuple)
+    bypassed = state.in_force.get(Knob.LOADING) == Loading.BYPASS.value
+    # A bypassed tier is probed by engines that have a model; a newer one changes nothing there.
+    if settings.stock or (bypassed and has):
+        return None
+    unseen = _unseen(state, facts, settings)
+    if unseen is not None:
+        return unseen
     found = _model(facts)
-    if settings.stock or found is None or not facts.known.measured:
+    if found is None or not facts.known.measured:
         return None
     numbers = _values(found)
-    before = state.in_force.get(Knob.MODEL)
+    before = _before(state, Knob.MODEL, settings)
     moved = math.inf if not isinstance(before, tuple) else _moved(before, numbers)
     if moved < MODEL_MOVED:
         return None
     named = dict(zip(("R", "s", "B", "te", "tw"), numbers, strict=True))
     return Proposal(knob=Knob.MODEL, value=numbers, reason=Reason.MODEL_MOVED, numbers=named)
+
+
+def _unseen(state: State, facts: Facts, settings: Settings) -> Proposal | None:
+    """No model, after one by which all hits are recomputed, so that nobody sees a better tier."""
+    if not facts.declined or not isinstance(state.in_force.get(Knob.MODEL), tuple):
+        return None
+    last = max(state.probed or 0.0, state.turned.get(Knob.MODEL, 0.0))
+    if facts.at - last <= PATIENCE * settings.interval_seconds:
+        return None
+    numbers = {"silentSeconds": facts.at - last}
+    return Proposal(
+        knob=Knob.MODEL, value=UNMEASURED, reason=Reason.NO_PROBE, numbers=numbers, at_once=True
+    )
+
+
+def _before(state: State, knob: Knob, settings: Settings) -> Value | None:
+    """What a value is compared with: what is in force, or what was recommended last."""
+    if settings.mode is Mode.RECOMMEND and knob in state.recommended:
+        return state.recommended[knob]
+    return state.in_force.get(knob)
 
 
 def _values(found: Model) -> tuple[float, float, float, float, float]:
@@ -160,7 +201,8 @@ def min_tokens(state: State, facts: Facts, settings: Settings) -> Proposal | Non
     most = settings.longest_tokens + 1
     chunk = settings.chunk_tokens
     wanted = float(most if edge >= most else min(most, math.ceil(edge / chunk) * chunk))
-    before = state.in_force.get(Knob.MIN_TOKENS, 0.0)
+    before = _before(state, Knob.MIN_TOKENS, settings)
+    before = 0.0 if before is None else before
     if isinstance(before, float) and abs(wanted - before) <= THRESHOLD_MOVED * max(before, chunk):
         return None
     numbers = {"breakEvenTokens": min(edge, most), "busy": facts.busy}

@@ -4,8 +4,10 @@ What comes back was in a status that anybody with the right to write it may have
 not fit is left out, and the tuner goes on from less.
 """
 
+import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from kvserving_operator.tuner.model import (
@@ -22,6 +24,8 @@ from kvserving_operator.tuner.model import (
 _T = TypeVar("_T")
 _PARTS: Final = ("R", "s", "B", "te", "tw")
 _DIGITS: Final = 6
+MOST_TEXT: Final = 8192
+"""Characters of a state as text: what does not fit of its history is left out, oldest first."""
 
 
 def to_data(state: State) -> dict[str, Any]:
@@ -36,6 +40,30 @@ def to_data(state: State) -> dict[str, Any]:
         "trial": None if state.trial is None else _trial(state.trial),
         "history": [_entry(entry) for entry in state.history],
     }
+
+
+def to_text(state: State) -> str | None:
+    """``state`` as one text of at most ``MOST_TEXT`` characters that changes with decisions alone.
+
+    Left out is what every look changes: a new operator has to be asked twice again, and takes the
+    tier for probed when it began. None for a state in which nothing was decided yet.
+    """
+    kept = replace(state, asked={}, probed=None)
+    if kept == State():
+        return None
+    while True:
+        text = json.dumps(to_data(kept), separators=(",", ":"))
+        if len(text) <= MOST_TEXT or not kept.history:
+            return text
+        kept = replace(kept, history=kept.history[1:])
+
+
+def from_text(text: str | None) -> State:
+    """The state that ``to_text`` made into this, as far as it is that."""
+    try:
+        return from_data(json.loads(text) if text and len(text) <= MOST_TEXT else None)
+    except (ValueError, RecursionError):
+        return State()
 
 
 def _values(values: Mapping[Knob, Value]) -> dict[str, Any]:

@@ -7,7 +7,16 @@ from itertools import pairwise
 import pytest
 
 from kvserving_operator.fit import Source
-from kvserving_operator.tuner import Knob, Loading, Mode, Reason, Settings, State, Verdict
+from kvserving_operator.tuner import (
+    UNMEASURED,
+    Knob,
+    Loading,
+    Mode,
+    Reason,
+    Settings,
+    State,
+    Verdict,
+)
 from tests.unit.tuner.plant import (
     APPLY,
     CALM,
@@ -274,3 +283,51 @@ def test_a_clock_that_is_set_back_holds_nothing_for_ever():
     run.at -= 10_000_000
     run.until(CALM, Knob.LOADING, most=8)
     assert run.state.in_force[Knob.LOADING] == Loading.AUTO
+
+
+LOW = (52_200.0, 48_400.0, 0.4e9, 0.182, 0.148)
+
+
+def test_a_bypass_ends_with_the_model_by_which_it_ends():
+    run = settled()
+    run.until(slow(0.4e9), Knob.LOADING)
+    run.state = replace(run.state, in_force={**run.state.in_force, Knob.MODEL: LOW})
+    run.until(CALM, Knob.LOADING, most=12)
+    model = run.state.in_force[Knob.MODEL]
+    assert isinstance(model, tuple)
+    assert model[2] == pytest.approx(10.76e9, rel=0.01)
+
+
+def test_a_bypass_that_nobody_probes_ends_without_a_model():
+    run = settled()
+    run.until(slow(0.4e9), Knob.LOADING)
+    run.until(replace(slow(0.4e9), probed=False), Knob.LOADING, most=8)
+    assert run.state.in_force[Knob.LOADING] == Loading.AUTO
+    assert run.state.in_force[Knob.MODEL] == UNMEASURED
+
+
+def test_a_model_by_which_nothing_is_read_is_taken_away_when_nobody_looks():
+    run = settled()
+    run.state = replace(run.state, in_force={**run.state.in_force, Knob.MODEL: LOW})
+    unseen = replace(slow(0.4e9), probed=False, declined=True, bandwidth=None)
+    run.until(unseen, Knob.MODEL, most=8)
+    assert run.state.in_force[Knob.MODEL] == UNMEASURED
+    assert run.state.history[-1].reason is Reason.NO_PROBE
+    quiet = settled()
+    quiet.state = replace(quiet.state, in_force={**quiet.state.in_force, Knob.MODEL: LOW})
+    quiet.steps(replace(unseen, declined=False, known=known(bandwidth=0.4e9)), 12)
+    assert quiet.state.in_force[Knob.MODEL] == LOW, "without hits there is nothing to miss"
+
+
+def test_instances_of_which_nothing_is_known_are_not_down():
+    run = settled()
+    run.steps(replace(CALM, open_breakers=None), 6)
+    assert run.state.in_force.get(Knob.LOADING, Loading.AUTO) == Loading.AUTO
+
+
+def test_a_recommendation_that_scatters_is_told_once():
+    run = Run(settings=replace(APPLY, mode=Mode.RECOMMEND))
+    for index in range(40):
+        run.steps(replace(CALM, known=known(bandwidth=10.76e9 * (1 + 0.03 * (-1) ** index))), 1)
+    told = [entry for entry in run.state.history if entry.knob is Knob.MODEL]
+    assert len(told) == 1
