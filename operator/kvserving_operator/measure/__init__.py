@@ -14,7 +14,15 @@ from kvserving_operator.measure.facts import (
     Latency,
     ModelNumbers,
 )
-from kvserving_operator.measure.parsing import MOST_BYTES, SCHEMA, parse, parse_body
+from kvserving_operator.measure.interval import Interval, Reading, between
+from kvserving_operator.measure.knowledge import Knowledge, learn, tuner_facts
+from kvserving_operator.measure.parsing import (
+    MOST_BYTES,
+    SCHEMA,
+    parse,
+    parse_body,
+    parse_settings,
+)
 
 __all__ = [
     "LATENCIES",
@@ -26,8 +34,15 @@ __all__ = [
     "ControlFacts",
     "ControlSettings",
     "EngineFacts",
+    "Interval",
+    "Knowledge",
     "Latency",
     "ModelNumbers",
+    "Reading",
+    "between",
+    "learn",
     "parse",
     "parse_body",
+    "parse_settings",
+    "tuner_facts",
 ]

@@ -153,7 +153,7 @@ def _control(given: object) -> ControlFacts | None:
     return ControlFacts(
         start_id=_word(given.get("startId")),
         closed=_text(given.get("closed")),
-        settings=_settings(given.get("settings")),
+        settings=parse_settings(given.get("settings")),
         since=_number(given.get("since"), _MOST_SECONDS),
         counters=dict(_counters(_mapping(given.get("counters")))),
         recent=_recent(given.get("recent")),
@@ -163,7 +163,8 @@ def _control(given: object) -> ControlFacts | None:
     )
 
 
-def _settings(given: object) -> ControlSettings | None:
+def parse_settings(given: object) -> ControlSettings | None:
+    """Settings as a control port says them; None where there are none."""
     if not isinstance(given, Mapping):
         return None
     return ControlSettings(
