@@ -103,7 +103,11 @@ class Reason(StrEnum):
     ACTIVE = "Active"
     RECOMMEND_ONLY = "RecommendOnly"
     FACTS_STALE = "FactsStale"
+    SETTINGS_REFUSED = "SettingsRefused"
     FOREIGN_AUTOSCALER = "ForeignAutoscaler"
+    # Events about decisions, not conditions
+    TUNED = "Tuned"
+    TUNING_RECOMMENDED = "TuningRecommended"
 
 
 class Phase(StrEnum):

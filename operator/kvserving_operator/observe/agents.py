@@ -1,19 +1,28 @@
-"""What the agents beside the engines say: ``GET /v1/facts``, bounded in time and in bytes.
+"""Talks to the agents beside the engines, bounded in time and in bytes.
+
+``GET /v1/facts`` is what they say, ``PUT /v1/tuning`` what they are told.
 
 A pass asks the pods that it looks at, all at once. An answer is remembered for a while, because
 passes come in bursts, and silence for longer: who cannot be reached must not hold them up.
 """
 
 import asyncio
+import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import aiohttp
 
 from kvserving_operator.engines import ports
-from kvserving_operator.measure import MOST_BYTES, EngineFacts, parse_body
+from kvserving_operator.measure import (
+    MOST_BYTES,
+    ControlSettings,
+    EngineFacts,
+    parse_body,
+    parse_settings,
+)
 from kvserving_operator.plan.model import Manifest
 
 TIMEOUT: Final = 2.0
@@ -23,6 +32,8 @@ REMEMBERED: Final = 10.0
 """Seconds for which an answer is good."""
 SILENT: Final = 60.0
 """Seconds for which an agent that did not answer is left alone."""
+TELL_TIMEOUT: Final = 10.0
+"""Seconds for settings: an agent takes 8 at most to put them in force and to read them back."""
 _MOST_PODS: Final = 2_000
 """Answers that are kept; of one that is made to be large there are some 60 KiB."""
 _CONNECTIONS: Final = 256
@@ -33,6 +44,18 @@ _CONNECTIONS: Final = 256
 class _Answer:
     until: float
     facts: EngineFacts | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What became of settings that were sent."""
+
+    why: str = ""
+    """Why they are not known to be in force, as words without numbers; empty: they are."""
+    store: ControlSettings | None = None
+    """As read back from the sharded store; None: it was sent none."""
+    hot: ControlSettings | None = None
+    """The same of GraniKV."""
 
 
 class Agents:
@@ -75,6 +98,34 @@ class Agents:
         self._answers = {uid: kept for uid, kept in self._answers.items() if kept.until >= now}
         return {pod["metadata"]["name"]: facts for pod, facts in zip(asked, answers, strict=True)}
 
+    async def tell(
+        self, pod: Manifest, token: str, settings: Mapping[str, Any], *, start_id: str
+    ) -> Answered:
+        """Put settings in force in one engine, if it still is the start that was meant.
+
+        Nothing is raised. Where no good answer comes they may be in force all the same; the next
+        facts tell.
+        """
+        if self._session is None:
+            raise RuntimeError("Agents is used outside of its context")
+        headers = {"Authorization": f"Bearer {token}", "If-Match": f'"{start_id}"'}
+        self._answers.pop(pod["metadata"]["uid"], None)
+        try:
+            async with self._session.put(
+                self._url(pod["status"]["podIP"], "tuning"),
+                data=json.dumps(settings).encode(),
+                headers={**headers, "Accept-Encoding": "identity"},
+                timeout=aiohttp.ClientTimeout(total=TELL_TIMEOUT, sock_connect=CONNECT_TIMEOUT),
+                allow_redirects=False,
+            ) as response:
+                return _answered(response.status, await _body(response))
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return Answered(why="its agent is silent")
+
+    def _url(self, address: str, what: str) -> str:
+        host = f"[{address}]" if ":" in address else address
+        return f"http://{host}:{self._port}/v1/{what}"
+
     async def _of(self, pod: Manifest, token: str, *, anew: bool) -> EngineFacts | None:
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
         known = self._answers.pop(uid, None)
@@ -88,13 +139,12 @@ class Agents:
         return known.facts
 
     async def _ask(self, pod: str, address: str, token: str) -> EngineFacts | None:
-        host = f"[{address}]" if ":" in address else address
         headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
         if self._session is None:
             raise RuntimeError("Agents is used outside of its context")
         try:
             async with self._session.get(
-                f"http://{host}:{self._port}/v1/facts", headers=headers, allow_redirects=False
+                self._url(address, "facts"), headers=headers, allow_redirects=False
             ) as response:
                 if response.status != 200:
                     return None
@@ -114,3 +164,28 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
         if len(body) > MOST_BYTES:
             break
     return bytes(body)
+
+
+_REFUSALS: Final[Mapping[int, str]] = {
+    401: "its agent has another token",
+    409: "it has started anew",
+    422: "a setting is refused",
+    503: "a control port in it does not answer",
+}
+
+
+def _answered(status: int, body: bytes) -> Answered:
+    if status != 200:
+        return Answered(why=_REFUSALS.get(status, "its agent does not take settings"))
+    try:
+        answer = json.loads(body) if len(body) <= MOST_BYTES else None
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        return Answered(why="its agent answers nonsense")
+    store, hot = (_settings(answer.get(name)) for name in ("store", "hot"))
+    return Answered(store=store, hot=hot)
+
+
+def _settings(port: object) -> ControlSettings | None:
+    return parse_settings(port.get("settings")) if isinstance(port, dict) else None

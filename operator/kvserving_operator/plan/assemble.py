@@ -30,6 +30,7 @@ from kvserving_operator.plan.model import (
 )
 from kvserving_operator.plan.naming import Names, child_names
 from kvserving_operator.plan.router import router_plan
+from kvserving_operator.plan.tuning import tuning_plan
 from kvserving_operator.plan.validate import faults
 
 LEASE_SHARE_TENTHS = 6
@@ -77,6 +78,7 @@ def _plan(proposal: Proposal, namespace: str, defaults: Defaults) -> Plan:
         kv_shards=shape.kv_ranks,
         gpus=topology.gpus(roles),
         gpu_budget=spec.autoscaling.gpu_budget,
+        tuning=tuning_plan(proposal, shape, tier=access is not None),
     )
 
 

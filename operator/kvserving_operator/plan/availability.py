@@ -75,12 +75,6 @@ NOT_YET: Final[tuple[tuple[str, str, str, _Asked], ...]] = (
         lambda spec: _automatic(spec.autoscaling.mode),
     ),
     (
-        "spec.tuning.mode",
-        "the tuner",
-        "set it to Off",
-        lambda spec: _automatic(spec.tuning.mode),
-    ),
-    (
         "spec.metrics.source",
         "measurements from Prometheus",
         "set it to Direct",

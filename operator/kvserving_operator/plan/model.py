@@ -13,6 +13,7 @@ from kvserving_operator.engines.base import Launch, Role, Topology
 from kvserving_operator.engines.faults import Fault
 from kvserving_operator.plan.auth import AuthMaterial, SparePasswords, SpareUse
 from kvserving_operator.plan.naming import Names
+from kvserving_operator.plan.tuning import TuningPlan
 
 __all__ = [
     "AuthMaterial",
@@ -33,6 +34,7 @@ __all__ = [
     "SparePasswords",
     "SpareUse",
     "TierPlan",
+    "TuningPlan",
     "VolumePlan",
 ]
 
@@ -249,6 +251,8 @@ class Plan:
     gpus: int
     """Accelerators that all replicas ask for."""
     gpu_budget: int | None
+    tuning: TuningPlan | None
+    """What running engines are asked and told; None: there is nothing to turn."""
 
     def role(self, role: Role) -> RolePlan | None:
         """The plan of an engine role, or None when the stack has no such role."""

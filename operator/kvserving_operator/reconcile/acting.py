@@ -19,6 +19,7 @@ from kvserving_operator.reconcile.changes import Applied, Comparison, Rotation
 from kvserving_operator.reconcile.children import Children
 from kvserving_operator.reconcile.memory import Memory
 from kvserving_operator.reconcile.rechecks import by_api
+from kvserving_operator.reconcile.tuning import Tuned
 from kvserving_operator.status import Trouble
 from kvserving_operator.status.transfer import Transfers
 
@@ -45,6 +46,8 @@ class Outcome:
     """How far a rotation of passwords is."""
     transfers: Transfers | None = None
     """How KV that goes from prefill to decode arrives; None: none goes."""
+    tuned: Tuned = field(default_factory=Tuned)
+    """What the control loop knows."""
 
     @property
     def complete(self) -> bool:

@@ -31,6 +31,7 @@ from kvserving_operator.reconcile.roles import healths_of
 from kvserving_operator.reconcile.rotating import Rotating
 from kvserving_operator.reconcile.stores import Stores, hot_health
 from kvserving_operator.reconcile.transfers import TransferWatch
+from kvserving_operator.reconcile.tuning import Look, Tuning
 from kvserving_operator.status import (
     Event,
     LastWrites,
@@ -39,6 +40,7 @@ from kvserving_operator.status import (
     WriteDecision,
     compute,
     decide,
+    decisions,
     events_between,
 )
 
@@ -56,6 +58,8 @@ class PassResult:
     requeue_after: float | None = None
     events: tuple[Event, ...] = ()
     """To be emitted now: the status that they speak about is stored."""
+    look: Look | None = None
+    """The look of the control loop at the engines; None: none was due."""
     status_written: bool = False
     uid: str = ""
     generation: int | None = None
@@ -81,6 +85,7 @@ class Reconciler:
     ) -> None:
         self._client = client
         self._agents = agents
+        self._tuning = Tuning(agents)
         self._reader = reader
         self._now = now
         self._stores = Stores(agents)
@@ -112,10 +117,15 @@ class Reconciler:
         if isinstance(planned, Plan) and outcome.complete and not planned.suspended:
             await replace_outdated(self._client, key, planned, healths, uid=uid)
         rotation = await self._rotate(live, planned, outcome)
+        stored, now = _stored_status(live), self._now()
+        # Before the others ask: what its look is told is good for them too.
+        tuned = await self._tuning(uid, planned, outcome.observed, healths, stored, now=now)
         stores = await self._stores(planned, outcome.observed)
         hot = await hot_health(self._agents, planned, outcome.observed)
         transfers = await self._transfers(uid, planned, outcome.observed)
-        seen = replace(outcome, stores=stores, hot=hot, rotation=rotation, transfers=transfers)
+        seen = replace(
+            outcome, stores=stores, hot=hot, rotation=rotation, transfers=transfers, tuned=tuned
+        )
         return await self._report(key, live, planned, seen, healths)
 
     async def _report(
@@ -143,6 +153,7 @@ class Reconciler:
             unfinished=outcome.applied.unfinished,
             rotation=outcome.rotation.message,
             transfers=outcome.transfers,
+            measured=outcome.tuned.measured,
         )
         now = self._now()
         status = compute(situation, now=now)
@@ -154,6 +165,7 @@ class Reconciler:
         if decision.write:
             await self._store(live, status)
             self._writes.note(metadata["uid"], now)
+            self._tuning.told(metadata["uid"])
         conflict = any(t.reason is Reason.NAME_CONFLICT for t in outcome.applied.troubles)
         return PassResult(
             retry=outcome.applied.retry + _again(outcome.applied.troubles) + outcome.rotation.retry,
@@ -165,9 +177,11 @@ class Reconciler:
                 stores=outcome.stores.waiting or outcome.hot.waiting,
                 rotation=outcome.rotation.look_again,
                 transfers=outcome.transfers.look_again if outcome.transfers else None,
+                tuning=outcome.tuned.look_again,
             ),
             events=outcome.rotation.events
-            + (events_between(stored, status) if decision.write else ()),
+            + (_news(stored, status, situation) if decision.write else ()),
+            look=outcome.tuned.look,
             status_written=decision.write,
             uid=metadata["uid"],
             generation=metadata["generation"],
@@ -185,6 +199,12 @@ class Reconciler:
                 "status": status.to_dict(),
             }
         )
+
+
+def _news(
+    stored: KVServingStatus, status: KVServingStatus, situation: Situation
+) -> tuple[Event, ...]:
+    return events_between(stored, status) + decisions(situation.measured)
 
 
 def _is_settled(stored: KVServingStatus, generation: int, applied: Applied) -> bool:

@@ -44,6 +44,7 @@ def next_look(
     stores: bool = False,
     rotation: float | None = None,
     transfers: float | None = None,
+    tuning: float | None = None,
 ) -> float | None:
     """Seconds until the next pass that no event will bring; None: none is needed."""
     if foreign:
@@ -55,5 +56,6 @@ def next_look(
         LEAVING_RECHECK if leaving else None,
         STORE_RECHECK if stores else None,
         transfers,
+        tuning,
     )
     return min((look for look in looks if look is not None), default=None)

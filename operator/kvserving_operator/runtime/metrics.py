@@ -17,6 +17,7 @@ from prometheus_client import (
 from kvserving_operator import __version__
 from kvserving_operator.kube.paths import Key
 from kvserving_operator.kube.transport import Call
+from kvserving_operator.reconcile.tuning import Look
 
 # Creation times double the number of series and nobody asks for them.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -92,6 +93,24 @@ QUEUE_ADDS = Gauge(
 QUEUE_RETRIES = Gauge(
     "kvserving_operator_queue_retries", "Backoffs since the start.", registry=REGISTRY
 )
+TUNING_LOOKS = Counter(
+    "kvserving_operator_tuning_looks_total",
+    "Looks of the control loop at engines, by what followed: a reason of the tuner.",
+    ["reason"],
+    registry=REGISTRY,
+)
+TUNING_DECISIONS = Counter(
+    "kvserving_operator_tuning_decisions_total",
+    "Decisions of the tuner, by knob and whether they were put in force or only recommended.",
+    ["knob", "effect"],
+    registry=REGISTRY,
+)
+TUNING_SETTINGS = Counter(
+    "kvserving_operator_tuning_settings_total",
+    "Settings sent to engines, by outcome: in_force, failed.",
+    ["outcome"],
+    registry=REGISTRY,
+)
 EVENTS_FAILED = Counter(
     "kvserving_operator_events_failed_total",
     "Kubernetes Events that could not be written.",
@@ -113,6 +132,16 @@ class Phases:
         if phase is not None:
             self._of[key] = phase
             OBJECTS.labels(phase=phase).inc()
+
+
+def observe_look(look: Look) -> None:
+    """Count one look of the control loop."""
+    TUNING_LOOKS.labels(reason=look.reason.value).inc()
+    if look.turned:
+        effect = "recommended" if look.recommended else "applied"
+        TUNING_DECISIONS.labels(knob=look.turned, effect=effect).inc()
+    TUNING_SETTINGS.labels(outcome="in_force").inc(look.told)
+    TUNING_SETTINGS.labels(outcome="failed").inc(look.refused)
 
 
 def observe_call(call: Call) -> None:

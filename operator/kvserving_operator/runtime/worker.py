@@ -110,6 +110,8 @@ class Workers:
     def _account(self, key: Key, result: PassResult) -> None:
         if result.status_written:
             metrics.STATUS_WRITES.inc()
+        if result.look is not None:
+            metrics.observe_look(result.look)
         if result.gone or result.phase:
             self._phases.set(key, None if result.gone else result.phase)
 

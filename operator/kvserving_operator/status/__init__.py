@@ -5,7 +5,7 @@ failed; the caller writes what comes out, if `writing.decide` says so, and emits
 """
 
 from kvserving_operator.status.compute import compute
-from kvserving_operator.status.events import Event, events_between
+from kvserving_operator.status.events import Event, decisions, events_between
 from kvserving_operator.status.situation import Situation, Trouble
 from kvserving_operator.status.writing import LastWrites, WriteDecision, decide
 
@@ -17,5 +17,6 @@ __all__ = [
     "WriteDecision",
     "compute",
     "decide",
+    "decisions",
     "events_between",
 ]

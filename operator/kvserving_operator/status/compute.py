@@ -22,9 +22,16 @@ from kvserving_operator.api.v1alpha1 import GPUStatus, KVServingStatus, RoleStat
 from kvserving_operator.engines.base import Role
 from kvserving_operator.observe.health import RoleHealth
 from kvserving_operator.observe.labels import selector
+from kvserving_operator.plan.model import Plan
+from kvserving_operator.status.model import published
 from kvserving_operator.status.roles import CONDITION_OF, SERVING_ROLES, role_conditions
 from kvserving_operator.status.situation import Situation
 from kvserving_operator.status.transfer import transfer_conditions
+from kvserving_operator.status.tuning import (
+    MEASURED_CONDITIONS,
+    measured_conditions,
+    tuning_status,
+)
 
 _UNFINISHED = "not everything that the spec asks for is written yet; it is tried again"
 _TRUE, _FALSE, _UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
@@ -36,18 +43,32 @@ def compute(situation: Situation, *, now: datetime) -> KVServingStatus:
     spec_valid = _spec_valid(situation)
     ready = _ready(situation, spec_valid, roles)
     movement = _movement(situation, spec_valid)
-    measured = transfer_conditions(situation.transfers, situation.previous.conditions)
+    figures = _figures(situation)
+    measured = [
+        *transfer_conditions(situation.transfers, situation.previous.conditions),
+        *_measured(situation, figures),
+    ]
     desired = [spec_valid, *roles, *measured, ready, *movement]
     conditions = merge_conditions(
         situation.previous.conditions, desired, generation=situation.generation, now=now
     )
-    return _figures(situation).model_copy(
+    return figures.model_copy(
         update={
             "observed_generation": situation.generation,
             "phase": _phase(situation, conditions),
             "conditions": conditions,
         }
     )
+
+
+def _measured(situation: Situation, figures: KVServingStatus) -> list[Condition]:
+    """Conditions that rest on measurements; while there are none of this pass those there were."""
+    if situation.measured is not None:
+        previous = situation.previous
+        return list(measured_conditions(situation.measured, figures.model, previous))
+    if situation.plan is not None and situation.plan.tuning is None:
+        return []
+    return [c for c in situation.previous.conditions if c.type in MEASURED_CONDITIONS]
 
 
 def _spec_valid(situation: Situation) -> Condition:
@@ -229,7 +250,16 @@ def _figures(situation: Situation) -> KVServingStatus:
     if plan is not None:
         figures["kv_shards"] = plan.kv_shards
         figures["gpus"] = GPUStatus(requested=plan.gpus, budget=plan.gpu_budget)
+        figures |= _measurements(situation, plan)
     return previous.model_copy(update=figures)
+
+
+def _measurements(situation: Situation, plan: Plan) -> dict[str, object]:
+    previous, measured = situation.previous, situation.measured
+    if measured is None:
+        return {"model": None, "tuning": None} if plan.tuning is None else {}
+    model = published(previous.model, measured.knowledge, measured.now) if measured.tier else None
+    return {"model": model, "tuning": tuning_status(measured, previous.tuning)}
 
 
 def _role_status(situation: Situation, role: Role) -> RoleStatus | None:

@@ -16,6 +16,7 @@ from kvserving_operator.api.conditions import (
     find,
 )
 from kvserving_operator.api.v1alpha1 import KVServingStatus
+from kvserving_operator.status.measured import Measured
 from kvserving_operator.status.writing import FAILURES
 
 _NEWS = frozenset({Reason.CREATING, Reason.ROLLING_OUT, Reason.ROLLOUT_PAUSED, Reason.SUSPENDED})
@@ -29,6 +30,9 @@ _ORDER = (
     ConditionType.DECODE_READY,
     ConditionType.ROUTER_READY,
     ConditionType.READY,
+    ConditionType.REMOTE_HITS_OBSERVED,
+    ConditionType.TIER_WORTH_READING,
+    ConditionType.TUNING_ACTIVE,
     ConditionType.PROGRESSING,
 )
 
@@ -48,6 +52,20 @@ def events_between(before: KVServingStatus, after: KVServingStatus) -> tuple[Eve
     for event in _events(before, after):
         found.setdefault(event.reason, event)
     return tuple(found.values())
+
+
+def decisions(measured: Measured | None) -> tuple[Event, ...]:
+    """What the tuner decided since the last status that was written."""
+    if measured is None:
+        return ()
+    return tuple(
+        Event(
+            type="Normal",
+            reason=Reason.TUNING_RECOMMENDED if news.recommended else Reason.TUNED,
+            message=news.message,
+        )
+        for news in measured.news
+    )
 
 
 def _events(before: KVServingStatus, after: KVServingStatus) -> Iterator[Event]:

@@ -9,6 +9,7 @@ from kvserving_operator.engines.base import Role
 from kvserving_operator.observe.health import RoleHealth
 from kvserving_operator.observe.store import StoreFault
 from kvserving_operator.plan.model import Plan, Refusal
+from kvserving_operator.status.measured import Measured
 from kvserving_operator.status.transfer import Transfers
 
 
@@ -52,6 +53,9 @@ class Situation:
     """Something that is wanted is not written yet, and will be without anybody's help."""
     rotation: str = ""
     """How far the rotation of the tier's passwords is; empty: none is under way."""
+
+    measured: Measured | None = None
+    """What the control loop knows; None: there is nothing to measure, or nothing may be."""
 
     @property
     def plan(self) -> Plan | None:

@@ -2,9 +2,9 @@
 
 What people and controllers act on is written at once: the first status of a generation, every flip
 of Ready, SpecValid and Stalled, a role that stops being ready, a named failure, an optional API
-that came or went, templates held after an upgrade, and the end of the work. Mere progress (counts
-that climb while engines start) is coalesced ever more slowly, because a start may take half an hour
-and every write wakes every watcher.
+that came or went, templates held after an upgrade, a decision of the tuner, and the end of the
+work. Mere progress (counts that climb while engines start) is coalesced ever more slowly, because a
+start may take half an hour and every write wakes every watcher.
 """
 
 from dataclasses import dataclass
@@ -31,14 +31,17 @@ FAILURES = frozenset(
         Reason.APPLY_FAILED,
         Reason.ATTENTION_MISMATCH,
         Reason.CRASHING,
+        Reason.FACTS_STALE,
         Reason.FEATURE_MISSING,
         Reason.IMAGE_PULL_FAILED,
         Reason.KV_ROUND_TRIP_MISMATCH,
         Reason.NAME_CONFLICT,
         Reason.OUT_OF_MEMORY,
         Reason.READ_FAILED,
+        Reason.SETTINGS_REFUSED,
         Reason.TIER_CLOSED,
         Reason.UNSCHEDULABLE,
+        Reason.WRITES_WITHOUT_HITS,
     }
 )
 _SELDOM = (
@@ -109,7 +112,7 @@ def _urgent(stored: KVServingStatus, new: KVServingStatus) -> bool:
         return True
     if _reconciling(stored) and not _reconciling(new):
         return True
-    if _seldom(stored) != _seldom(new):
+    if _seldom(stored) != _seldom(new) or _decided(stored) != _decided(new):
         return True
     if _asked_for(stored) != _asked_for(new):
         return True
@@ -129,6 +132,11 @@ def _asked_for(status: KVServingStatus) -> bool:
     type_, reason = _ASKED_FOR
     found = find(status.conditions, type_)
     return found is not None and found.reason == reason
+
+
+def _decided(status: KVServingStatus) -> str | None:
+    """What the tuner decided: its successor goes on from there."""
+    return None if status.tuning is None else status.tuning.state
 
 
 def _worse(before: Condition | None, after: Condition) -> bool:

@@ -29,7 +29,7 @@ class ControlPort(Process):
         return f"http://127.0.0.1:{self.port}"
 
     def serve(self, start: str, *arguments: str) -> None:
-        script = str(Path(__file__).with_name(self.script))
+        script = str(Path(__file__).parent / self.script)
         env = {**os.environ, "PYTHONPATH": str(PATCHES / self.package)}
         self.spawn(sys.executable, script, str(self.port), start, *arguments, env=env)
         self.says("listening")

@@ -125,6 +125,8 @@ class Agent(Process):
     def __init__(self, folder: Path, engine_port: int, **env: str) -> None:
         super().__init__(folder / "agent.log")
         self.port = free_port()
+        self.host = "127.0.0.1"
+        self.token = TOKEN
         self.token_file = folder / "agent-token"
         self.token_file.write_text(TOKEN + "\n")
         self.env = {
@@ -150,7 +152,7 @@ class Agent(Process):
         self, path: str, *, method: str = "GET", data: bytes | None = None, **headers: str
     ) -> tuple[int, str, dict[str, str]]:
         """Status, body and headers; status 0 when nobody answers."""
-        url = f"http://127.0.0.1:{self.port}{path}"
+        url = f"http://{self.host}:{self.port}{path}"
         request = urllib.request.Request(url, data, method=method)
         for name, value in headers.items():
             request.add_header(name, value)
@@ -171,7 +173,7 @@ class Agent(Process):
         return self.status("/readyz") == 200
 
     def facts(self) -> dict[str, Any]:
-        status, body, _ = self.ask("/v1/facts", Authorization=f"Bearer {TOKEN}")
+        status, body, _ = self.ask("/v1/facts", Authorization=f"Bearer {self.token}")
         assert status == 200, body
         answer: dict[str, Any] = json.loads(body)
         return answer

@@ -374,12 +374,16 @@ class Kubelet:
             except ApiError:
                 continue  # the API server is being restarted, or the pod has just gone
 
+    def status(self, pod: Object, *, waiting: str) -> Object:
+        """What a pod's status shall be; `waiting`: as of `pod_status`."""
+        return pod_status(pod, waiting=waiting)
+
     def _report(self, pod: Object) -> None:
         name = pod["metadata"]["name"]
         if any(part in name for part in self.held):
             return
         reason = next((r for part, r in self.broken.items() if part in name), "")
-        wanted = pod_status(pod, waiting=reason)
+        wanted = self.status(pod, waiting=reason)
         current = {field: pod.get("status", {}).get(field) for field in wanted}
         if current != wanted:
             path = paths.PODS.path(self._cluster.namespace, name, "status")

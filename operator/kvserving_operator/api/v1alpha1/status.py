@@ -6,7 +6,7 @@ floats never enter the schema.
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from kvserving_operator.api.conditions import Condition
 from kvserving_operator.api.types import ATOMIC, LIST_MAP_KEYS, LIST_TYPE, APIModel, Int
@@ -74,7 +74,21 @@ class CostModelStatus(APIModel):
     )
     break_even_tokens_now: Int | None = Field(
         default=None,
-        description="Tokens from which loading is quicker than recomputing under today's load.",
+        description="Tokens from which loading is quicker than recomputing under today's load. "
+        "Absent here and idle: no length is worth loading.",
+    )
+    hit_tokens: Int | None = Field(default=None, description="Mean tokens of a load.")
+    busy_percent: Int | None = Field(
+        default=None, description="Share of time that the engines are stepping, in percent."
+    )
+    engine_milliseconds_saved: Int | None = Field(
+        default=None,
+        description="Milliseconds of the engine that such a load saves; negative: it costs them.",
+    )
+    first_token_milliseconds_gained: Int | None = Field(
+        default=None,
+        description="Milliseconds by which its first token comes sooner under that load; negative: "
+        "later.",
     )
 
 
@@ -99,6 +113,10 @@ class TuningStatus(APIModel):
     )
     history: Annotated[tuple[TuningChange, ...], Field(max_length=20), ATOMIC] = Field(
         default=(), description="The last decisions, newest first, at most 20."
+    )
+    state: Annotated[str | None, StringConstraints(max_length=8192)] = Field(
+        default=None,
+        description="The operator's own: what its successor needs to go on where it was.",
     )
 
 

@@ -52,7 +52,11 @@ def test_a_good_manifest_is_valid(run: Runner) -> None:
 
 
 def test_every_fault_is_one_line_with_field_what_and_remedy(run: Runner) -> None:
-    changes = {"engine.extraArgs": ["--port", "1"], "tuning.mode": "Apply", "decode.replicas": -1}
+    changes = {
+        "engine.extraArgs": ["--port", "1"],
+        "rollout.strategy": "BlueGreen",
+        "decode.replicas": -1,
+    }
     first = run.file(changes)
     second = run.file({"engine.extraArgs": ["--max-num-seqs 8"]}, name="z")
     done = run("validate", "-f", first, "-f", second)
@@ -86,13 +90,13 @@ def test_what_the_operator_refuses_comes_with_what_the_server_refuses(run: Runne
 
 
 def test_faults_as_data(run: Runner) -> None:
-    done = run("validate", "-o", "json", "-f", run.file({"tuning.mode": "Apply"}))
+    done = run("validate", "-o", "json", "-f", run.file({"rollout.strategy": "BlueGreen"}))
     [record] = json.loads(done.out)
     assert done.status == 1
     assert record["object"] == "default/x"
-    assert (record["field"], record["refusedBy"]) == ("spec.tuning.mode", "operator")
+    assert (record["field"], record["refusedBy"]) == ("spec.rollout.strategy", "operator")
     assert record["reason"] == "NotAvailableYet"
-    assert run("validate", "-q", "-f", run.file({"tuning.mode": "Apply"})) == (1, "", "")
+    assert run("validate", "-q", "-f", run.file({"rollout.strategy": "BlueGreen"})) == (1, "", "")
 
 
 def test_a_broken_file_is_a_fault(run: Runner) -> None:

@@ -17,7 +17,6 @@ ASKED = [
     ({"transfer.peerRestart": "RestartDecode"}, "spec.transfer.peerRestart"),
     ({"rollout.strategy": "BlueGreen"}, "spec.rollout.strategy"),
     ({"autoscaling": {"mode": "Recommend"}}, "spec.autoscaling.mode"),
-    ({"tuning": {"mode": "Apply"}}, "spec.tuning.mode"),
     (
         {"metrics": {"source": "Prometheus", "prometheus": {"url": "http://p:9090"}}},
         "spec.metrics.source",
@@ -43,6 +42,8 @@ def test_every_line_of_the_table_is_tried_here():
         {"engine.features": []},
         {**TIER, "engine.features": STORE},
         {**TIER, "engine.features": STORE, "kvCache.remote.loading": {"mode": "Bypass"}},
+        {"tuning": {"mode": "Apply"}},
+        {"tuning": {"mode": "Recommend"}},
         {"tuning": {"mode": "Off"}, "autoscaling": {"mode": "Off", "gpuBudget": 8}},
         {"kvCache.hot": {"mode": "Off", "percent": 30}},
         {**TIER, "kvCache.remote.loading": {"mode": "Auto", "minTokens": 512}},

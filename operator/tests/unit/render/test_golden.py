@@ -23,7 +23,7 @@ EXAMPLES = sorted((Path(__file__).parents[4] / "examples").glob("*.yaml"))
 
 
 NOT_AVAILABLE_YET = {
-    "glm-pcp8": {"spec.autoscaling.mode", "spec.tuning.mode"},
+    "glm-pcp8": {"spec.autoscaling.mode"},
 }
 """Cases that are rendered though they are refused, with the fields that are the reason."""
 

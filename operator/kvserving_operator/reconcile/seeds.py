@@ -1,0 +1,86 @@
+"""What a control loop begins with: the status that its predecessor left. Pure."""
+
+from dataclasses import replace
+from typing import Final
+
+from kvserving_operator.api.v1alpha1 import CostModelStatus, KVServingStatus
+from kvserving_operator.fit import Numbers
+from kvserving_operator.measure import EngineFacts, Reading
+from kvserving_operator.plan.tuning import TuningPlan
+from kvserving_operator.tuner import Knob, Loading, Settings, State, from_text
+
+_FREE: Final = (None, Loading.AUTO.value, Loading.BYPASS.value)
+"""Loading as the tuner sets it."""
+
+
+def first_state(stored: KVServingStatus, plan: TuningPlan, at: float) -> State:
+    """The stored state; of a new object what the pods start with."""
+    text = None if stored.tuning is None else stored.tuning.state
+    state = from_text(text)
+    if state == State():
+        state = State(in_force=dict(plan.settings.pinned))
+    if plan.hot is not None and Knob.HOT_PERCENT not in state.in_force:
+        state = replace(state, in_force={**state.in_force, Knob.HOT_PERCENT: plan.start_percent})
+    # As if it had been probed now: its patience begins anew.
+    return replace(state, probed=at)
+
+
+def unpinned(state: State, settings: Settings) -> State:
+    """Without what the spec had pinned and does not pin any more; bypasses end by themselves."""
+    dropped: set[Knob] = set()
+    if Knob.LOADING not in settings.pinned and state.in_force.get(Knob.LOADING) not in _FREE:
+        dropped.add(Knob.LOADING)
+    if Knob.MIN_TOKENS not in settings.pinned:
+        dropped.add(Knob.MIN_TOKENS)
+    if settings.stock or not dropped & state.in_force.keys():
+        return state
+    kept = {knob: value for knob, value in state.in_force.items() if knob not in dropped}
+    return replace(state, in_force=kept)
+
+
+def last_good(model: CostModelStatus | None) -> Numbers:
+    """The published numbers as the last good ones."""
+    if model is None:
+        return Numbers()
+    engine, request = model.engine_fixed_milliseconds, model.request_fixed_milliseconds
+    return Numbers(
+        tokens_per_second=_positive(model.recompute_tokens_per_second),
+        bandwidth=_positive(_number(model.bandwidth_bytes_per_second)),
+        engine_fixed_seconds=None if engine is None or engine < 0 else engine / 1000,
+        request_fixed_seconds=None if request is None or request < 0 else request / 1000,
+    )
+
+
+def bytes_per_token(model: CostModelStatus | None) -> float | None:
+    """The published size of a token's KV."""
+    return None if model is None else _positive(model.bytes_per_token)
+
+
+def hit_tokens(model: CostModelStatus | None) -> float | None:
+    """The published mean of a load's tokens."""
+    return None if model is None else _positive(model.hit_tokens)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None
+
+
+def _positive(value: float | None) -> float | None:
+    return float(value) if value is not None and 0 < value < 1e18 else None
+
+
+def slim(reading: Reading) -> Reading:
+    """A reading without the records, which are in the fit already."""
+
+    def without(facts: EngineFacts) -> EngineFacts:
+        store = facts.store
+        return facts if store is None else replace(facts, store=replace(store, recent=None))
+
+    return replace(
+        reading,
+        carriers={pod: without(facts) for pod, facts in reading.carriers.items()},
+        decoders={pod: without(facts) for pod, facts in reading.decoders.items()},
+    )

@@ -1,0 +1,37 @@
+"""What was seen of the tier's use over the last readings. Pure."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kvserving_operator.measure import Interval
+from kvserving_operator.status.measured import Traffic
+
+PATIENCE: Final = 600.0
+"""Seconds for which engines must write without a hit, or be idle, before it is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """Since when what is so."""
+
+    traffic: Traffic | None = None
+    hits_missing_since: float | None = None
+    """Monotonic second of the first write since the last hit."""
+    quiet_since: float | None = None
+    """Monotonic second since which nothing was written or read."""
+
+    def seen(self, interval: Interval, now: float) -> "Watched":
+        """With one more interval; one in which nothing was measured changes nothing."""
+        if interval.hits is None or interval.writes is None:
+            return self
+        if interval.hits > 0:
+            return Watched(traffic=Traffic.HITS)
+        if interval.writes > 0:
+            since = self.hits_missing_since if self.hits_missing_since is not None else now
+            overdue = now - since >= PATIENCE
+            traffic = Traffic.WRITES_WITHOUT_HITS if overdue else self.traffic
+            return Watched(traffic=traffic, hits_missing_since=since)
+        quiet = self.quiet_since if self.quiet_since is not None else now
+        # Hits that were once observed stay observed while nothing happens.
+        idle = now - quiet >= PATIENCE and self.traffic is None
+        return replace(self, quiet_since=quiet, traffic=Traffic.NONE if idle else self.traffic)

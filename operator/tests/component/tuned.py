@@ -1,0 +1,162 @@
+"""Engines for the control loop: real agents beside the store's own control contract.
+
+Each pod of a prefill role gets an address on this machine's loopback, where an agent process
+answers as in a pod; beside it a page of vLLM, and the control port of the sharded store.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from kvserving_operator.engines import ports
+from kvserving_operator.kube import paths
+from tests.agent.ports import ControlPort
+from tests.agent.processes import Agent, VllmPages, eventually
+
+from .harness import Cluster, Kubelet, Object, example, pod_status, wait_for
+
+IDLE = 'vllm:num_requests_waiting{engine="0",model_name="tiny"} 0.0\n'
+"""A page on which nothing waits: with requests that wait for ever the engine is hung."""
+INTERVAL = "10s"
+"""The shortest that a spec may ask for."""
+
+
+class TunedStore(ControlPort):
+    """The control port of tuned_engine.py."""
+
+    script, package = "../component/tuned_engine.py", "sharded-store"
+
+    def do(self, **order: Any) -> None:
+        self.tell(json.dumps(order))
+
+    @property
+    def settings(self) -> Object:
+        found: Object = self.state()["settings"]
+        return found
+
+
+class Engine:
+    """One pod's processes."""
+
+    def __init__(self, folder: Path, address: str, token: str) -> None:
+        folder.mkdir(parents=True)
+        self._folder, self.address, self._token = folder, address, token
+        self.pages = VllmPages(folder)
+        self.store = TunedStore(folder)
+        self._starts = 0
+        self.agent = self._agent()
+
+    def _agent(self) -> Agent:
+        agent = Agent(
+            self._folder,
+            self.pages.port,
+            KVSERVING_AGENT_HOST=self.address,
+            KVSERVING_AGENT_STORE_URL=self.store.url,
+            KVSERVING_AGENT_PROBE_PERIOD="500ms",
+            KVSERVING_AGENT_SCRAPE_PERIOD="1s",
+            KVSERVING_AGENT_STALE_AFTER="5s",
+        )
+        agent.host, agent.port = self.address, ports.AGENT.number
+        agent.env["KVSERVING_AGENT_PORT"] = str(agent.port)
+        agent.token_file.write_text(self._token + "\n")
+        agent.token = self._token
+        return agent
+
+    def start(self) -> Self:
+        self.start_engine()
+        self.agent.start()
+        eventually("the engine is known", lambda: self.agent.facts()["engine"]["startId"])
+        return self
+
+    def start_engine(self) -> None:
+        """A new life of the engine process: page and store with it."""
+        self.pages.end()
+        self.store.end()
+        self._starts += 1
+        self.store.serve(f"{self.address}-{self._starts}".replace(".", "-"))
+        self.pages.start(metrics=IDLE)
+
+    def serve(self, *, seconds: float = 0.08) -> None:
+        """Some traffic: more than an agent passes on at once, less than it takes to be known."""
+        self.store.do(loads=12, seconds=seconds, steps=6)
+
+    def end(self) -> None:
+        for process in (self.agent, self.store, self.pages):
+            process.end()
+
+
+class Addressed(Kubelet):
+    """A kubelet that gives some pods addresses."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self.addresses: dict[str, str] = {}
+
+    def status(self, pod: Object, *, waiting: str) -> Object:
+        address = self.addresses.get(pod["metadata"]["name"])
+        where = {} if address is None else {"podIP": address, "podIPs": [{"ip": address}]}
+        return pod_status(pod, waiting=waiting) | where
+
+
+class Stacks:
+    """KVServings whose prefill pods are engines."""
+
+    def __init__(
+        self, cluster: Cluster, kubelet: Addressed, folder: Path, stack: ExitStack
+    ) -> None:
+        self.cluster, self._kubelet = cluster, kubelet
+        self._folder, self._stack = folder, stack
+        # Another network each time, so that runs beside each other do not meet.
+        self._network = f"127.{random.randrange(2, 255)}.{random.randrange(255)}"  # noqa: S311
+        self._count = 0
+
+    def create(self, name: str, mode: str, engines: int = 1, **more: Any) -> list[Engine]:
+        """A KVServing, ready, with its engines; ``token``: what the agents take for theirs."""
+        token = more.pop("token", "")
+        tuning = {"mode": mode, "interval": INTERVAL}
+        self.cluster.create(example(name, prefill__replicas=engines, tuning=tuning, **more))
+        secret = wait_for(
+            lambda: self.cluster.get(paths.SECRETS, f"{name}-auth"), what="the Secret"
+        )
+        right = base64.b64decode(secret["data"]["agent-token"]).decode()
+        made = [self._engine(f"{name}-prefill-{n}", token or right) for n in range(engines)]
+        self.cluster.wait_ready(name)
+        return made
+
+    def _engine(self, pod: str, token: str) -> Engine:
+        self._count += 1
+        address = f"{self._network}.{self._count}"
+        engine = Engine(self._folder / pod, address, token)
+        self._stack.callback(engine.end)
+        engine.start()
+        self._kubelet.addresses[pod] = address
+        return engine
+
+    def tuning(self, name: str) -> Object:
+        found: Object = self.cluster.status(name).get("tuning") or {}
+        return found
+
+    def settings(self, engine: Engine, **expected: Any) -> Object:
+        """What is in force in an engine, once it is this."""
+
+        def there() -> Object | None:
+            now = engine.store.settings
+            return now if now.items() >= expected.items() else None
+
+        found: Object = wait_for(
+            there, timeout=60, what=f"{expected} in force", more=lambda: str(engine.store.settings)
+        )
+        return found
+
+
+@contextmanager
+def stacks(cluster: Cluster, folder: Path) -> Iterator[Stacks]:
+    """For as long as the block lasts."""
+    with ExitStack() as stack, Addressed(cluster) as kubelet:
+        yield Stacks(cluster, kubelet, folder, stack)
