@@ -24,9 +24,10 @@ from kvserving_operator.kube.paths import Key
 from kvserving_operator.observe.agents import Agents
 from kvserving_operator.observe.cache import ChildCache
 from kvserving_operator.observe.gather import Watched
+from kvserving_operator.observe.tier import Tiers
 from kvserving_operator.plan import Defaults
 from kvserving_operator.reconcile import Reconciler
-from kvserving_operator.runtime import log, metrics
+from kvserving_operator.runtime import log, metrics, tier_metrics
 from kvserving_operator.runtime.events import EventRecorder
 from kvserving_operator.runtime.feed import Feed
 from kvserving_operator.runtime.http import HttpServer
@@ -73,6 +74,7 @@ class Operator:
         self._workers: Workers | None = None
         self._source: EventSource | None = None
         self._agents: Agents | None = None
+        self._tiers: Tiers | None = None
         self._feed: Feed | None = None
 
     @property
@@ -122,7 +124,8 @@ class Operator:
                 concurrency=self._settings.api_concurrency,
                 write_timeout=self._settings.write_timeout,
             )
-            async with client, Agents() as self._agents:
+            async with client, Agents() as self._agents, Tiers() as self._tiers:
+                tier_metrics.show(self._tiers)
                 return await self._lead(elector, holding, client, credentials)
         finally:
             metrics.LEADER.set(0)
@@ -241,7 +244,13 @@ class Operator:
         )
         return Workers(
             queue=queue,
-            reconcile=Reconciler(client, Watched(client, cache), defaults, agents=self._agents),
+            reconcile=Reconciler(
+                client,
+                Watched(client, cache),
+                defaults,
+                agents=self._agents,
+                tiers=self._tiers,
+            ),
             events=EventRecorder(client, identity=configured.identity),
             count=configured.workers,
         )

@@ -88,6 +88,13 @@ class Reason(StrEnum):
     ATTENTION_MISMATCH = "AttentionMismatch"
     KV_ROUND_TRIP_MISMATCH = "KVRoundTripMismatch"
     TIER_CLOSED = "TierClosed"
+    INSTANCES_ANSWER = "InstancesAnswer"
+    TIER_SECRET_MISSING = "TierSecretMissing"
+    TIER_CERTIFICATE_REFUSED = "TierCertificateRefused"
+    TIER_UNREACHABLE = "TierUnreachable"
+    TIER_REFUSES_WRITES = "TierRefusesWrites"
+    TIER_MEMORY_TIGHT = "TierMemoryTight"
+    TIER_INSTANCE_SLOW = "TierInstanceSlow"
     # TransferHealthy, RemoteHitsObserved, TierWorthReading, SLAMet
     NOT_MEASURED = "NotMeasured"
     NO_TRAFFIC = "NoTraffic"

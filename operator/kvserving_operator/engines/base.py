@@ -124,6 +124,8 @@ class TierAuth:
     """The user's name; None: it stands in the Secret too."""
     user_key: str = ""
     """Key of the Secret that holds it, when ``user`` is None."""
+    quoted: bool = False
+    """User and password stand in the Secret as in a URL: percent-encoded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,6 +121,10 @@ class Session:
         except _TROUBLE as error:
             raise _failed(error) from None
 
+    async def login(self, login: Login) -> None:
+        """Go on as another user; raises TierError. Every user may, whatever its rights are."""
+        await self.ask("AUTH", login.user, login.password)
+
     async def _reply(self) -> Reply | TierError:
         try:
             reply: Reply = await self._connection.read_response(disable_decoding=True)

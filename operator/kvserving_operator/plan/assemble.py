@@ -71,6 +71,8 @@ def _plan(proposal: Proposal, namespace: str, defaults: Defaults) -> Plan:
         tier=managed,
         external_instances=len(access.instances) if access and not managed else 0,
         tier_epoch=access.epoch if access else None,
+        tier_access=access,
+        look_seconds=duration.seconds(spec.tuning.interval),
         router=router_plan(proposal, names, namespace, defaults),
         monitor=_monitor_plan(spec),
         network=_network_plan(spec, defaults),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvserving_operator.api.types import EnvVar
-from kvserving_operator.engines.base import Launch, Role, Topology
+from kvserving_operator.engines.base import Launch, Role, TierAccess, Topology
 from kvserving_operator.engines.faults import Fault
 from kvserving_operator.plan.auth import AuthMaterial, SparePasswords, SpareUse
 from kvserving_operator.plan.naming import Names
@@ -241,6 +241,10 @@ class Plan:
     """Instances of a tier that somebody else runs; 0 without one."""
     tier_epoch: str | None
     """Epoch of the keys in the tier, whoever runs it; None without a tier."""
+    tier_access: TierAccess | None
+    """How the tier is reached, whoever runs it; None without a tier."""
+    look_seconds: float
+    """Seconds between two looks at the tier."""
     router: RouterPlan | None
     monitor: MonitorPlan | None
     network: NetworkPlan | None

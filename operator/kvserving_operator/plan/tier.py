@@ -86,16 +86,17 @@ def _external_access(
         slots=remote.instances_per_rank,
         tls=is_tls(remote.external.url_template),
         authority_secret=authority.name if authority is not None else "",
-        auth=_external_auth(reference),
+        auth=_external_auth(reference, quoted=not proposal.has(EngineFeature.RANKED_REMOTE)),
         database=None,
         epoch=epoch,
     )
 
 
-def _external_auth(reference: LocalObjectReference | None) -> TierAuth | None:
+def _external_auth(reference: LocalObjectReference | None, *, quoted: bool) -> TierAuth | None:
     if reference is None:
         return None
-    return TierAuth(secret=reference.name, user_key="username", password_key="password")  # noqa: S106
+    keys = {"user_key": "username", "password_key": "password"}
+    return TierAuth(secret=reference.name, quoted=quoted, **keys)
 
 
 def is_tls(url: str) -> bool:

@@ -10,6 +10,7 @@ from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.kube.paths import Key, Resource, resource_of
 from kvserving_operator.observe.gather import Observed
 from kvserving_operator.observe.store import StoreHealth
+from kvserving_operator.observe.tier_health import TierHealth
 from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
 from kvserving_operator.plan.rotation import request_of
@@ -48,6 +49,8 @@ class Outcome:
     """How KV that goes from prefill to decode arrives; None: none goes."""
     tuned: Tuned = field(default_factory=Tuned)
     """What the control loop knows."""
+    tier: TierHealth = field(default_factory=TierHealth)
+    """What looks at its instances have found."""
 
     @property
     def complete(self) -> bool:

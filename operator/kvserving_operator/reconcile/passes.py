@@ -20,6 +20,7 @@ from kvserving_operator.kube.paths import Key, Resource
 from kvserving_operator.observe.agents import Agents
 from kvserving_operator.observe.gather import Reader, gather
 from kvserving_operator.observe.health import RoleHealth
+from kvserving_operator.observe.tier import Tiers
 from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
 from kvserving_operator.reconcile.acting import Acting, Outcome
@@ -30,6 +31,7 @@ from kvserving_operator.reconcile.replacement import replace_outdated
 from kvserving_operator.reconcile.roles import healths_of
 from kvserving_operator.reconcile.rotating import Rotating
 from kvserving_operator.reconcile.stores import Stores, hot_health
+from kvserving_operator.reconcile.tiers import tier_health
 from kvserving_operator.reconcile.transfers import TransferWatch
 from kvserving_operator.reconcile.tuning import Look, Tuning
 from kvserving_operator.status import (
@@ -81,11 +83,13 @@ class Reconciler:
         defaults: Defaults,
         *,
         agents: Agents | None = None,
+        tiers: Tiers | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
         self._agents = agents
         self._tuning = Tuning(agents)
+        self._tiers = tiers
         self._reader = reader
         self._now = now
         self._stores = Stores(agents)
@@ -123,8 +127,15 @@ class Reconciler:
         stores = await self._stores(planned, outcome.observed)
         hot = await hot_health(self._agents, planned, outcome.observed)
         transfers = await self._transfers(uid, planned, outcome.observed)
+        tier = await tier_health(self._tiers, self._reader, planned, outcome.observed)
         seen = replace(
-            outcome, stores=stores, hot=hot, rotation=rotation, transfers=transfers, tuned=tuned
+            outcome,
+            stores=stores,
+            hot=hot,
+            rotation=rotation,
+            transfers=transfers,
+            tuned=tuned,
+            tier=tier,
         )
         return await self._report(key, live, planned, seen, healths)
 
@@ -148,6 +159,7 @@ class Reconciler:
             pending=outcome.pending,
             store_faults=outcome.stores.faults,
             hot_faults=outcome.hot.faults,
+            tier=outcome.tier,
             absent=outcome.absent,
             held=outcome.held,
             unfinished=outcome.applied.unfinished,
@@ -178,6 +190,7 @@ class Reconciler:
                 rotation=outcome.rotation.look_again,
                 transfers=outcome.transfers.look_again if outcome.transfers else None,
                 tuning=outcome.tuned.look_again,
+                tier=outcome.tier.look_again,
             ),
             events=outcome.rotation.events
             + (_news(stored, status, situation) if decision.write else ()),

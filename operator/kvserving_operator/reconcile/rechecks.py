@@ -45,6 +45,7 @@ def next_look(
     rotation: float | None = None,
     transfers: float | None = None,
     tuning: float | None = None,
+    tier: float | None = None,
 ) -> float | None:
     """Seconds until the next pass that no event will bring; None: none is needed."""
     if foreign:
@@ -57,5 +58,6 @@ def next_look(
         STORE_RECHECK if stores else None,
         transfers,
         tuning,
+        tier,
     )
     return min((look for look in looks if look is not None), default=None)

@@ -1,7 +1,8 @@
 """Prometheus metrics of the operator itself, all named `kvserving_operator_*`.
 
 Labels are bounded by the code (verbs, kinds, outcomes, phases): never a namespace, a name or a
-message. Metrics about one KVServing's engines belong to the agents, not here.
+message. Metrics about one KVServing's engines belong to the agents, not here; those about its tier,
+which no agent looks at as a whole, are `tier_metrics`.
 """
 
 from prometheus_client import (

@@ -18,7 +18,7 @@ from kvserving_operator.api.conditions import (
     is_true,
     merge_conditions,
 )
-from kvserving_operator.api.v1alpha1 import GPUStatus, KVServingStatus, RoleStatus, TierStatus
+from kvserving_operator.api.v1alpha1 import GPUStatus, KVServingStatus, RoleStatus
 from kvserving_operator.engines.base import Role
 from kvserving_operator.observe.health import RoleHealth
 from kvserving_operator.observe.labels import selector
@@ -26,6 +26,7 @@ from kvserving_operator.plan.model import Plan
 from kvserving_operator.status.model import published
 from kvserving_operator.status.roles import CONDITION_OF, SERVING_ROLES, role_conditions
 from kvserving_operator.status.situation import Situation
+from kvserving_operator.status.tier import tier_status
 from kvserving_operator.status.transfer import transfer_conditions
 from kvserving_operator.status.tuning import (
     MEASURED_CONDITIONS,
@@ -245,7 +246,7 @@ def _figures(situation: Situation) -> KVServingStatus:
     figures: dict[str, object] = {
         "prefill": _role_status(situation, Role.PREFILL),
         "decode": _role_status(situation, Role.DECODE),
-        "tier": _tier_status(situation),
+        "tier": tier_status(situation),
     }
     if plan is not None:
         figures["kv_shards"] = plan.kv_shards
@@ -278,21 +279,3 @@ def _role_status(situation: Situation, role: Role) -> RoleStatus | None:
         revision=health.revision,
         selector=selector(situation.name, role.value),
     )
-
-
-def _tier_status(situation: Situation) -> TierStatus | None:
-    if situation.plan is not None and situation.plan.external_instances:
-        return TierStatus(
-            instances=situation.plan.external_instances, epoch=situation.plan.tier_epoch
-        )
-    if Role.VALKEY not in situation.roles:
-        return None
-    health, previous = situation.roles[Role.VALKEY], situation.previous.tier or TierStatus()
-    plan = situation.plan
-    if plan is not None and plan.tier is not None:
-        previous = TierStatus(
-            instances=plan.tier.instances, ready=previous.ready, epoch=plan.tier.epoch
-        )
-    ready = previous.ready if health is None else health.ready
-    figures = {"ready": ready, "summary": f"{ready}/{previous.instances}"}
-    return previous.model_copy(update=figures)

@@ -1,7 +1,5 @@
 """The condition of each role: PrefillReady, DecodeReady, RouterReady, RemoteTierReady. Pure."""
 
-from collections.abc import Sequence
-
 from kvserving_operator.api.conditions import (
     Condition,
     ConditionStatus,
@@ -11,8 +9,8 @@ from kvserving_operator.api.conditions import (
 )
 from kvserving_operator.engines.base import Role
 from kvserving_operator.observe.health import RoleHealth
-from kvserving_operator.observe.store import StoreFault
 from kvserving_operator.status.situation import Situation
+from kvserving_operator.status.tier import tier_condition, told
 
 CONDITION_OF = {
     Role.PREFILL: ConditionType.PREFILL_READY,
@@ -26,47 +24,17 @@ SERVING_ROLES = (Role.PREFILL, Role.DECODE, Role.ROUTER)
 
 def role_conditions(situation: Situation) -> list[Condition]:
     """One condition for each role that the situation holds."""
-    conditions = [
-        _role_condition(type_, situation.roles[role], paused=situation.paused)
+    found = {
+        role: _role_condition(type_, situation.roles[role], paused=situation.paused)
         for role, type_ in CONDITION_OF.items()
         if role in situation.roles
-    ]
-    if situation.plan is not None and situation.plan.external_instances:
-        conditions.append(
-            condition(
-                ConditionType.REMOTE_TIER_READY,
-                status=ConditionStatus.UNKNOWN,
-                reason=Reason.NOT_MEASURED,
-                message="the external tier is not looked at by this version",
-            )
-        )
-    return [_as_engines_see_it(c, situation) for c in conditions]
-
-
-def _as_engines_see_it(found: Condition, situation: Situation) -> Condition:
-    """The tier's condition, False where it is there and engines cannot use it.
-
-    Engines without the HOT pages that were asked for serve all the same: only the reason tells.
-    """
-    stores, hot = situation.store_faults, situation.hot_faults
-    if found.type == ConditionType.REMOTE_TIER_READY and stores:
-        if found.status is not ConditionStatus.FALSE:
-            known = stores[0].reason is not Reason.AGENT_UNREACHABLE
-            return _told(found, ConditionStatus.FALSE if known else ConditionStatus.UNKNOWN, stores)
-    elif found.type == ConditionType.DECODE_READY and hot and found.status is ConditionStatus.TRUE:
-        return _told(found, ConditionStatus.TRUE, hot)
-    return found
-
-
-def _told(found: Condition, status: ConditionStatus, faults: Sequence[StoreFault]) -> Condition:
-    others = len(faults) - 1
-    more = f" (and {others} more pod{'s' if others > 1 else ''})" if others else ""
-    return condition(
-        ConditionType(found.type),
-        status=status,
-        reason=faults[0].reason,
-        message=faults[0].message + more,
-    )
+    }
+    tier = tier_condition(situation, found.pop(Role.VALKEY, None))
+    decode = found.get(Role.DECODE)
+    if decode is not None and situation.hot_faults and decode.status is ConditionStatus.TRUE:
+        # Engines without the HOT pages that were asked for serve all the same.
+        found[Role.DECODE] = told(decode, ConditionStatus.TRUE, situation.hot_faults)
+    return [*found.values(), *([tier] if tier is not None else [])]
 
 
 def _role_condition(type_: ConditionType, health: RoleHealth | None, *, paused: bool) -> Condition:

@@ -1,13 +1,14 @@
 """What a pass knows when it ends: the input of every status decision. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kvserving_operator.api.conditions import Reason
 from kvserving_operator.api.v1alpha1 import KVServingStatus
 from kvserving_operator.engines.base import Role
 from kvserving_operator.observe.health import RoleHealth
 from kvserving_operator.observe.store import StoreFault
+from kvserving_operator.observe.tier_health import TierHealth
 from kvserving_operator.plan.model import Plan, Refusal
 from kvserving_operator.status.measured import Measured
 from kvserving_operator.status.transfer import Transfers
@@ -43,6 +44,8 @@ class Situation:
     """What keeps engines from using the tier."""
     hot_faults: tuple[StoreFault, ...] = ()
     """Engines that were started with HOT pages and have none."""
+    tier: TierHealth = field(default_factory=TierHealth)
+    """What looks at the tier's instances have found."""
     absent: tuple[str, ...] = ()
     """Wanted objects that were left out because the cluster lacks their API."""
     held: tuple[str, ...] = ()

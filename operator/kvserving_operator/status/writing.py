@@ -21,6 +21,9 @@ from kvserving_operator.api.v1alpha1 import KVServingStatus
 
 SHORTEST = timedelta(seconds=30)
 LONGEST = timedelta(seconds=300)
+BACK = timedelta(seconds=60)
+"""Until it is told that something is as it should be again: whoever repairs it watches, and what
+comes and goes must not be told each time."""
 _REMEMBERED = 5000
 _GROWTH = 3
 """The next progress waits this many times as long as the work had lasted at the last write: 30 s
@@ -39,7 +42,14 @@ FAILURES = frozenset(
         Reason.OUT_OF_MEMORY,
         Reason.READ_FAILED,
         Reason.SETTINGS_REFUSED,
+        Reason.TIER_AUTH_FAILED,
+        Reason.TIER_CERTIFICATE_REFUSED,
         Reason.TIER_CLOSED,
+        Reason.TIER_INSTANCE_SLOW,
+        Reason.TIER_MEMORY_TIGHT,
+        Reason.TIER_REFUSES_WRITES,
+        Reason.TIER_SECRET_MISSING,
+        Reason.TIER_UNREACHABLE,
         Reason.UNSCHEDULABLE,
         Reason.WRITES_WITHOUT_HITS,
     }
@@ -98,7 +108,7 @@ def decide(
         return WriteDecision(write=False)
     if written_at is None or _urgent(stored, new):
         return WriteDecision(write=True)
-    wait = written_at + _interval(stored, written_at) - now
+    wait = written_at + _interval(stored, new, written_at) - now
     if wait <= timedelta(0):
         return WriteDecision(write=True)
     # A clock ahead of the API server's would otherwise postpone the write for good.
@@ -114,9 +124,18 @@ def _urgent(stored: KVServingStatus, new: KVServingStatus) -> bool:
         return True
     if _seldom(stored) != _seldom(new) or _decided(stored) != _decided(new):
         return True
-    if _asked_for(stored) != _asked_for(new):
+    if _asked_for(stored) != _asked_for(new) or _tier_is_measured(stored, new):
         return True
     return any(_worse(find(stored.conditions, ConditionType(c.type)), c) for c in new.conditions)
+
+
+def _tier_is_measured(stored: KVServingStatus, new: KVServingStatus) -> bool:
+    """The first look at new instances has ended. Engines and people wait for no second one."""
+    before = find(stored.conditions, ConditionType.REMOTE_TIER_READY)
+    after = find(new.conditions, ConditionType.REMOTE_TIER_READY)
+    if before is None or after is None or before.reason != Reason.NOT_MEASURED:
+        return False
+    return after.status is ConditionStatus.TRUE
 
 
 def _seldom(status: KVServingStatus) -> tuple[str, ...]:
@@ -149,13 +168,20 @@ def _worse(before: Condition | None, after: Condition) -> bool:
     return after.reason in FAILURES and (before is None or before.reason != after.reason)
 
 
-def _interval(stored: KVServingStatus, written_at: datetime) -> timedelta:
+def _better(before: Condition | None, after: Condition) -> bool:
+    if before is None or after.type in {ConditionType.RECONCILING, ConditionType.STALLED}:
+        return False
+    return before.status is not ConditionStatus.TRUE and after.status is ConditionStatus.TRUE
+
+
+def _interval(stored: KVServingStatus, new: KVServingStatus, written_at: datetime) -> timedelta:
     working = find(stored.conditions, ConditionType.RECONCILING)
     if working is None or working.last_transition_time is None:
         return SHORTEST
     if working.status is not ConditionStatus.TRUE:
         # Settled: what changes now without taking anything out of service can wait.
-        return LONGEST
+        before = {c.type: c for c in stored.conditions}
+        return BACK if any(_better(before.get(c.type), c) for c in new.conditions) else LONGEST
     since = datetime.fromisoformat(working.last_transition_time)
     return max(SHORTEST, min(LONGEST, _GROWTH * (written_at - since)))
 

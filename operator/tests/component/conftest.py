@@ -16,6 +16,7 @@ from cluster.controlplane import ControlPlane
 
 from .apiserver import Server
 from .harness import Cluster, Kubelet, OperatorProcess, Served, install
+from .valkeys import Valkeys
 
 QUICK_HPA = "--horizontal-pod-autoscaler-sync-period=2s"
 """Its usual quarter of a minute is no part of any promise."""
@@ -59,18 +60,28 @@ def cluster(installed: ControlPlane, namespace: str) -> Cluster:
 
 
 @pytest.fixture(scope="module")
-def served(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(
+    request: pytest.FixtureRequest,
+    installed: ControlPlane,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Served]:
     """A namespace with an operator and a stand-in kubelet, for all tests of a module.
 
     Starting an operator costs more than most tests. Its log must hold no error at the end.
+    A module with REAL_TIER has real Valkeys in the pods of its tiers.
     """
+    real = getattr(request.module, "REAL_TIER", False)
     with _namespace(installed) as name:
         cluster = Cluster(installed, name)
         operator = OperatorProcess(cluster, tmp_path_factory.mktemp("operator"))
-        with operator, Kubelet(cluster) as kubelet:
-            operator.wait_leading()
-            yield Served(cluster, operator, kubelet)
-            assert operator.unexpected == []
+        valkeys = Valkeys(installed, tmp_path_factory.mktemp("valkeys"))
+        try:
+            with operator, Kubelet(cluster, valkeys=valkeys if real else None) as kubelet:
+                operator.wait_leading()
+                yield Served(cluster, operator, kubelet)
+                assert operator.unexpected == []
+        finally:
+            valkeys.end()
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,7 @@ from kvserving_operator.kube.paths import Resource
 from kvserving_operator.kube.permissions import Scope, rules
 
 from .apiserver import Server
+from .valkeys import Valkeys, is_valkey
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 GROUP = "kvserving-operators"
@@ -348,9 +349,15 @@ class Kubelet:
     `broken` maps a part of a pod's name to the waiting reason that its first container has instead.
     """
 
-    def __init__(self, cluster: Cluster, *, interval: float = 0.1) -> None:
-        """``interval``: seconds between its looks at all pods, which cost CPU with many of them."""
+    def __init__(
+        self, cluster: Cluster, *, interval: float = 0.1, valkeys: Valkeys | None = None
+    ) -> None:
+        """``interval``: seconds between its looks at all pods, which cost CPU with many of them.
+
+        ``valkeys``: what makes the pods of tiers real; without it they have no address.
+        """
         self._cluster = cluster
+        self._valkeys = valkeys
         self._interval = interval
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -384,6 +391,8 @@ class Kubelet:
             return
         reason = next((r for part, r in self.broken.items() if part in name), "")
         wanted = self.status(pod, waiting=reason)
+        if self._valkeys is not None and is_valkey(pod):
+            wanted["podIP"] = self._valkeys.address_of(pod)
         current = {field: pod.get("status", {}).get(field) for field in wanted}
         if current != wanted:
             path = paths.PODS.path(self._cluster.namespace, name, "status")

@@ -15,6 +15,7 @@ from kvserving_operator.observe.labels import is_ours
 
 from .harness import Cluster, Kubelet, OperatorProcess, Served, example, wait_for
 
+REAL_TIER = True
 ALL_CHILDREN = {
     "configmaps/all-accepted",
     "configmaps/all-lmcache",

@@ -16,11 +16,13 @@ class TierStatus(APIModel):
     """The remote tier as it is."""
 
     instances: Int = Field(default=0, description="Instances that the spec asks for.")
-    ready: Int = Field(default=0, description="Instances that answer an authenticated PING.")
+    ready: Int = Field(
+        default=0, description="Instances that engines can use: they take a value and give it back."
+    )
     summary: str | None = Field(
         default=None,
-        description="Ready and wanted instances for the printed table, such as 7/8. Absent: they "
-        "are not looked at. Programs read the numbers.",
+        description="Ready and wanted instances for the printed table, such as 7/8. Programs read "
+        "the numbers.",
     )
     epoch: str | None = Field(
         default=None,

@@ -1,0 +1,219 @@
+"""The operator looks at tiers itself, at a managed one and at somebody else's over TLS."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kvserving_operator.kube import paths
+from tests.tier_servers import AUTH, Certificates, Server, free_port, tls_server, until
+
+from .harness import Cluster, Kubelet, Object, OperatorProcess, example, wait_for
+from .valkeys import Valkeys
+
+NAME = "external"
+INTERVAL = 10.0
+"""The shortest that a spec may ask for."""
+
+
+def tier(cluster: Cluster, name: str) -> tuple[str, str]:
+    found = cluster.condition(name, "RemoteTierReady")
+    return found.get("status", ""), found.get("reason", "")
+
+
+def status_writes(cluster: Cluster, name: str, since: int) -> int:
+    return sum(w.resource == "kvservings" and w.name == name for w in cluster.writes(since))
+
+
+def secret(name: str, **values: str) -> Object:
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name},
+        "data": {key.replace("ca_crt", "ca.crt"): value for key, value in data.items()},
+    }
+
+
+def consecutive_ports() -> int:
+    """A port that ends with 0 and is free, as is the next: the template ends with the ordinal."""
+    while True:
+        port = free_port() // 10 * 10
+        try:
+            for number in (port, port + 1):
+                free_port_at(number)
+        except OSError:
+            continue
+        return port
+
+
+def free_port_at(port: int) -> None:
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+
+
+class External:
+    """Two instances of Debian's redis-server, which speaks TLS, and an object that names them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.certificates = Certificates(folder / "pki", "localhost")
+        self.port = consecutive_ports()
+        self.servers = [
+            tls_server(folder / str(n), self.certificates, port=self.port + n) for n in range(2)
+        ]
+
+    def object(self, **external: Object) -> Object:
+        given = {
+            "urlTemplate": f"valkeys://localhost:{self.port // 10}{{ordinal}}",
+            "authSecretRef": {"name": "cache-auth"},
+            "caSecretRef": {"name": "cache-ca"},
+        }
+        return example(
+            NAME,
+            prefill__parallelism={"prefillContext": 2},
+            kvCache__remote={"type": "External", "external": given | external},
+            tuning={"interval": f"{INTERVAL:.0f}s"},
+        )
+
+
+@pytest.fixture
+def external(tmp_path: Path) -> Iterator[External]:
+    made = External(tmp_path / "external")
+    with ExitStack() as stack:
+        for server in made.servers:
+            stack.enter_context(server)
+        yield made
+
+
+@pytest.fixture
+def operator(cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
+    with OperatorProcess(cluster, tmp_path) as process:
+        yield process
+        assert process.unexpected == []
+
+
+def test_an_external_tier_over_tls(
+    cluster: Cluster, operator: OperatorProcess, external: External
+) -> None:
+    with Kubelet(cluster):
+        cluster.create(external.object())
+        cluster.settled(NAME)
+        found = cluster.wait_condition(NAME, "RemoteTierReady", "False", "TierSecretMissing")
+        assert found["message"] == "Secret cache-ca does not exist"
+        cluster.create(secret("cache-ca", ca_crt=external.certificates.authority.read_text()))
+        cluster.create(secret("cache-auth", username="engine", password="wrong"))
+        message = "localhost:%d refuses user engine with the password of Secret cache-auth"
+        wait_for(
+            lambda: (
+                cluster.condition(NAME, "RemoteTierReady")["message"]
+                == message % external.port + " (and 1 more instance)"
+            ),
+            timeout=90,
+            what="the wrong password is told of",
+            more=lambda: str(cluster.condition(NAME, "RemoteTierReady")),
+        )
+        right = secret("cache-auth", username="engine", password=AUTH.engine_password)
+        cluster.patch(paths.SECRETS, "cache-auth", {"data": right["data"]})
+        found = cluster.wait_condition(
+            NAME, "RemoteTierReady", "True", "InstancesAnswer", timeout=120
+        )
+        assert found["message"] == "2 instances store a value and give it back"
+        status = cluster.status(NAME)["tier"]
+        assert (status["instances"], status["ready"], status["summary"]) == (2, 2, "2/2")
+
+        mark = cluster.plane.audit.mark()
+        passes = operator.metric("kvserving_operator_passes_total")
+        until(
+            lambda: operator.metric("kvserving_operator_passes_total") >= passes + 3,
+            "three looks at a tier that is well",
+            seconds=5 * INTERVAL,
+        )
+        assert status_writes(cluster, NAME, mark) == 0
+
+        external.servers[1].kill()
+        found = cluster.wait_condition(
+            NAME, "RemoteTierReady", "False", "TierUnreachable", timeout=60
+        )
+        assert found["message"] == f"localhost:{external.port + 1} takes no connections"
+        assert cluster.status(NAME)["tier"]["summary"] == "1/2"
+        assert cluster.condition(NAME, "Ready")["status"] == "True"
+        external.servers[1].start()
+        cluster.wait_condition(NAME, "RemoteTierReady", "True", timeout=120)
+        assert status_writes(cluster, NAME, mark) == 2
+        labels = f'name="{NAME}",namespace="{cluster.namespace}"'
+        assert operator.metric(f"kvserving_operator_tier_up{{{labels}") == 2
+        assert operator.metric(f"kvserving_operator_tier_hits_total{{{labels}") > 0
+
+
+def test_a_managed_tier_whose_valkey_hangs_or_forgot_its_users(
+    cluster: Cluster, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    valkeys = Valkeys(cluster.plane, tmp_path / "valkeys")
+    try:
+        with Kubelet(cluster, valkeys=valkeys):
+            cluster.create(
+                example(
+                    "managed",
+                    prefill__parallelism={"prefillContext": 2},
+                    tuning={"interval": f"{INTERVAL:.0f}s"},
+                )
+            )
+            cluster.settled("managed")
+            cluster.wait_condition("managed", "RemoteTierReady", "True", timeout=90)
+            assert cluster.status("managed")["tier"]["summary"] == "2/2"
+            second = _server(cluster, valkeys, "managed-valkey-1")
+            mark = cluster.plane.audit.mark()
+            second.freeze()
+            found = cluster.wait_condition(
+                "managed", "RemoteTierReady", "False", "TierUnreachable", timeout=60
+            )
+            assert found["message"].startswith("pod managed-valkey-1 takes connections and does")
+            assert cluster.condition("managed", "Ready")["status"] == "True"
+            second.thaw()
+            cluster.wait_condition("managed", "RemoteTierReady", "True", timeout=120)
+            assert status_writes(cluster, "managed", mark) == 2
+            second.kill()
+            second.write_acl(AUTH)
+            second.start()
+            found = cluster.wait_condition(
+                "managed", "RemoteTierReady", "False", "TierAuthFailed", timeout=60
+            )
+            assert (
+                "refuses user engine with the password of Secret managed-auth" in found["message"]
+            )
+            assert status_writes(cluster, "managed", mark) == 3
+    finally:
+        valkeys.end()
+
+
+def _server(cluster: Cluster, valkeys: Valkeys, pod: str) -> Server:
+    return valkeys.of(cluster.must_get(paths.PODS, pod))
+
+
+def test_passes_are_not_held_up_by_tiers_that_hang(
+    cluster: Cluster, operator: OperatorProcess, external: External
+) -> None:
+    """Ten objects whose tier answers nothing; another object becomes ready meanwhile."""
+    for server in external.servers:
+        server.freeze()
+    cluster.create(secret("cache-ca", ca_crt=external.certificates.authority.read_text()))
+    cluster.create(secret("cache-auth", username="engine", password=AUTH.engine_password))
+    with Kubelet(cluster):
+        for number in range(10):
+            made = external.object()
+            made["metadata"]["name"] = f"hung-{number}"
+            cluster.create(made)
+        for number in range(10):
+            cluster.wait_condition(
+                f"hung-{number}", "RemoteTierReady", "False", "TierUnreachable", timeout=120
+            )
+        began = time.monotonic()
+        cluster.create(example("other", kvCache__remote={"type": "None"}))
+        cluster.wait_ready("other", timeout=60)
+        assert time.monotonic() - began < 30
