@@ -89,7 +89,7 @@ class Reason(StrEnum):
     KV_ROUND_TRIP_MISMATCH = "KVRoundTripMismatch"
     TIER_CLOSED = "TierClosed"
     INSTANCES_ANSWER = "InstancesAnswer"
-    TIER_SECRET_MISSING = "TierSecretMissing"
+    TIER_SECRET_MISSING = "TierSecretMissing"  # noqa: S105 - a reason
     TIER_CERTIFICATE_REFUSED = "TierCertificateRefused"
     TIER_UNREACHABLE = "TierUnreachable"
     TIER_REFUSES_WRITES = "TierRefusesWrites"
