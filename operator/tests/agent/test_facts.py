@@ -70,13 +70,20 @@ def test_a_restart_in_place_changes_the_start_id_and_drops_the_old_numbers(
 
 
 def test_a_restart_between_two_looks_is_seen_too(pages: VllmPages, agent: Agent) -> None:
-    agent.env["KVSERVING_AGENT_PROBE_PERIOD"] = "2s"
-    agent.env["KVSERVING_AGENT_SCRAPE_PERIOD"] = "2s"
+    # Longer than a start of the pages takes on a busy machine.
+    agent.env["KVSERVING_AGENT_PROBE_PERIOD"] = "6s"
+    agent.env["KVSERVING_AGENT_SCRAPE_PERIOD"] = "60s"
     pages.start()
     agent.start()
-    first = eventually("a start id", lambda: agent.facts()["engine"]["startId"])
-    pages.restart()
-    eventually("another", lambda: agent.facts()["engine"]["startId"] not in (first, None))
+    eventually("its numbers", lambda: agent.number("running") == 3)
+    first = agent.facts()["engine"]["startId"]
+    pages.end()
+    pages.start(metrics="vllm:prompt_tokens_total 1\n")
+    second = eventually(
+        "another",
+        lambda: f if (f := agent.facts())["engine"]["startId"] not in (first, None) else None,
+    )
+    assert second["numbers"]["running"] is None, "a number of the life before"
 
 
 def test_an_agent_that_restarts_comes_to_the_same_start_id(pages: VllmPages, agent: Agent) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hmac
 import logging
 from pathlib import Path
 
@@ -63,3 +64,22 @@ def test_no_file_opens_nothing_and_says_so_once(
     assert "secret-token" not in caplog.text
     path.write_text("secret-token")
     assert tokens.accepts("secret-token")
+
+
+def test_every_token_is_compared_whole_whatever_the_others_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long an answer takes depends neither on what is equal nor on how long a token is."""
+    compared: list[tuple[int, int]] = []
+    real = hmac.compare_digest
+
+    def spy(one: bytes, other: bytes) -> bool:
+        compared.append((len(one), len(other)))
+        return real(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", spy)
+    tokens = TokenFile(project(tmp_path, "first\nthe-second-one\n", "v1"))
+    for presented in ("first", "the-second-one", "neither", "", "x" * 10_000):
+        compared.clear()
+        tokens.accepts(presented)
+        assert compared == [(32, 32), (32, 32)]
