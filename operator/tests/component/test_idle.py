@@ -1,5 +1,7 @@
 """Twenty settled objects cost no write, whatever happens around them; their pods are kwok's.
 
+Their Valkeys are real ones at the pods' addresses, and are looked at more often than in production.
+
 KVSERVING_TEST_IDLE_SECONDS is the length of a window: 20 s here, 5 minutes in `make soak`. The
 short form has passes more often than production, so that there are some in each window.
 """
@@ -11,6 +13,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import islice
 
 import pytest
@@ -32,6 +35,7 @@ from .harness import (
 )
 from .noisy_agents import Asked, answering
 from .results import record
+from .valkeys import Valkeys, is_valkey
 
 SECONDS = float(os.environ.get("KVSERVING_TEST_IDLE_SECONDS", "20"))
 NAMES = [f"idle-{number}" for number in range(20)]
@@ -44,6 +48,7 @@ CONTROLLERS = (
 """All but those that would refuse the pods' addresses, which are on this machine's loopback."""
 ADDRESSES = 250
 PASSES = "kvserving_operator_passes_total"
+HITS = "kvserving_operator_tier_hits_total"
 FIGURES: dict[str, Object] = {}
 
 
@@ -58,7 +63,9 @@ class Fleet:
     def apply(self) -> None:
         """All manifests as a GitOps controller applies them."""
         for name in NAMES:
-            manifest = example(name, prefill__parallelism={"prefillContext": 2})
+            manifest = example(
+                name, prefill__parallelism={"prefillContext": 2}, tuning={"interval": "10s"}
+            )
             answer = self._server.apply(self.cluster.namespace, manifest, manager="gitops")
             assert answer.ok, answer.message
 
@@ -91,6 +98,7 @@ class Fleet:
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with (
+        ExitStack() as stack,
         ControlPlane(scheduler=True, controllers=CONTROLLERS) as plane,
         simulated.nodes(plane, 3) as network,
         answering([str(address) for address in islice(network.hosts(), ADDRESSES)]) as agents,
@@ -98,14 +106,18 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         install(plane)
         plane.create_namespace("fleet")
         cluster = Cluster(plane, "fleet")
+        valkeys = stack.enter_context(Valkeys(plane, tmp_path_factory.mktemp("valkeys")))
         operator = OperatorProcess(cluster, tmp_path_factory.mktemp("operator"))
         with operator.start(f"--resync-interval={RESYNC}"):
             made = Fleet(cluster, operator, agents)
             made.apply()
             for name in NAMES:
                 cluster.wait_ready(name, timeout=180)
+            for pod in filter(is_valkey, cluster.list(paths.PODS)):
+                valkeys.of(pod)
             for name in NAMES:
                 cluster.settled(name)
+                cluster.wait_condition(name, "RemoteTierReady", "True", timeout=180)
             yield made
             assert operator.unexpected == []
             pods = len(cluster.list(paths.PODS))
@@ -116,6 +128,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def test_settled_objects_cost_no_write(fleet: Fleet, window: str) -> None:
     cluster, operator = fleet.cluster, fleet.operator
     asked = fleet.agents.times
+    tiers = operator.metric(HITS)
     passes, mark, since = operator.metric(PASSES), cluster.plane.audit.mark(), time.monotonic()
     applied, noisy = since - REAPPLIED_EVERY, window != "quiet"
     cpu = cpu_seconds(operator.process.pid)
@@ -151,6 +164,7 @@ def test_settled_objects_cost_no_write(fleet: Fleet, window: str) -> None:
     }
     assert renewals >= SECONDS / RENEWED_EVERY / 2, "the audit log saw not even the Lease"
     assert looked >= len(NAMES), "nobody looked"
+    assert operator.metric(HITS) - tiers >= 3 * len(NAMES), "nobody looked at the tiers"
     # An answer is good for ten seconds: not every pass asks.
     assert fleet.agents.times - asked >= len(NAMES) / 2, "nobody asked the agents"
     assert {p["metadata"]["name"] for p in cluster.list(paths.KVSERVINGS)} == set(NAMES)

@@ -10,7 +10,7 @@ import itertools
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from cluster.controlplane import ControlPlane
 from kvserving_operator.api import meta
@@ -22,6 +22,12 @@ from kvserving_operator.render.secret import ACL_KEY
 from tests.tier_servers import Server
 
 _NUMBERS = itertools.count(2)
+
+
+def _next_address() -> str:
+    # Other test processes of this machine have others.
+    process, number = os.getpid(), next(_NUMBERS)
+    return f"127.{32 + process % 200}.{process // 200 % 250}.{number % 250}"
 
 
 def is_valkey(pod: dict[str, Any]) -> bool:
@@ -53,12 +59,16 @@ class Valkeys:
         folder.mkdir(parents=True)
         acl = base64.b64decode(secret["data"][ACL_KEY])
         (folder / "users.acl").write_bytes(acl)
-        number = next(_NUMBERS)
-        # Other test processes of this machine have others.
-        address = f"127.{32 + os.getpid() % 200}.{os.getpid() // 200 % 250}.{number % 250}"
+        address = (pod.get("status") or {}).get("podIP") or _next_address()
         options = ("--aclfile", str(folder / "users.acl"))
         server = Server(folder, *options, auth=None, address=address, port=ports.VALKEY.number)
         return server.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def end(self) -> None:
         for server in self._of.values():
