@@ -29,6 +29,8 @@ WARM_UP: Final = 5
 """First loads and steps of an engine that do not count: they compile, connect and allocate."""
 _WIDEST: Final = 0.2
 """Half the 95 % interval, as a share of the value, beyond which a number is not known."""
+_CLOSE: Final = 0.005
+"""The same for fixed times, in seconds: what is known to so few is known, however short it is."""
 _SIGMAS: Final = 1.96
 _MOST_ENGINES: Final = 256
 """Starts whose progress is remembered; the ones not heard of for longest go."""
@@ -237,13 +239,14 @@ def estimate(
 
 
 def _measured(window: Window, now: float, *, inverse: bool) -> Number | None:
+    close = 0.0 if inverse else _CLOSE
     values = window.values
     newest = window.newest
     if newest is None or len(values) < LEAST:
         return None
     centre, error = robust.location(values)
     half = _SIGMAS * error
-    if centre <= 0 or half > _WIDEST * centre:
+    if centre <= 0 or half > max(_WIDEST * centre, close):
         return None
     low, high = centre - half, centre + half
     if inverse:

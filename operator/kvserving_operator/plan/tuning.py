@@ -38,7 +38,7 @@ def tuning_plan(proposal: Proposal, topology: Topology, *, tier: bool) -> Tuning
         settings=Settings(
             mode=Mode(spec.tuning.mode.value),
             interval_seconds=duration.seconds(spec.tuning.interval),
-            stock=not proposal.has(EngineFeature.LOAD_OR_RECOMPUTE),
+            stock=tier and not proposal.has(EngineFeature.LOAD_OR_RECOMPUTE),
             pinned=dict(_pinned(proposal, tier=tier)),
             hot=hot.mode is HotMode.AUTO,
             hot_least=float(hot.min_percent),

@@ -84,6 +84,9 @@ def _back(state: State, facts: Facts, settings: Settings) -> Proposal | None:
     found = _mode(
         Loading.AUTO, Reason.TIER_BACK, {"bandwidthHigh": facts.bandwidth.high, "floor": floor}
     )
+    if facts.bandwidth.value < floor:
+        # Some probes say so and others not yet: by their mean engines would go on recomputing.
+        return replace(found, model=UNMEASURED)
     measured = _model(facts) if facts.known.measured else None
     return found if measured is None else replace(found, model=_values(measured))
 

@@ -1,6 +1,7 @@
 """What is taken in, what is kept, and what is said when little is known."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -120,6 +121,21 @@ def test_steady_noise_is_seldom_taken_for_a_change():
             fit = observe(fit, [engine], revision="r1", now=float(turn))
         full += len(fit.bandwidth.samples) == SAMPLES
     assert full >= 11
+
+
+def test_a_fixed_time_of_next_to_nothing_is_known_however_it_scatters():
+    """Half a millisecond or eight: no decision is another one for it."""
+    stream = Workload(seed=1, noise=0.0, outliers=0.0)
+    loads = tuple(
+        replace(load, probe_seconds=0.0005 * 2 ** (i % 5), notice_seconds=0.0)
+        for i, load in enumerate(stream.loads(WARM_UP + LEAST))
+    )
+    engine = EngineRecords(start_id="a", recent=Recent(loads=loads))
+    fit = observe(EMPTY, [engine], revision="r1", now=1.0)
+    found = estimate(fit, now=1.0).request_fixed_seconds
+    assert found is not None
+    assert found.high - found.low < 2 * 0.005
+    assert found.high - found.low > 0.4 * found.value, "it would be known without that rule"
 
 
 @pytest.mark.parametrize("seed", range(5))

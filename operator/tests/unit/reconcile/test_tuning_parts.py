@@ -81,6 +81,14 @@ def test_the_plan_says_what_is_pinned_and_who_is_asked():
     assert (stock.settings.stock, stock.carrier) == (True, "decode")
 
 
+def test_an_engine_without_a_tier_takes_its_hot_share_while_it_runs():
+    engine = {"engine.type": "SGLang", "router.type": "SMG", "engine.features": ["GraniKV"]}
+    made = planned({**engine, "kvCache.hot": {"mode": "Auto", "percent": 15}}).tuning
+    assert made is not None
+    assert (made.settings.stock, made.settings.hot) == (False, True)
+    assert (made.carrier, made.hot, made.start_percent) == (None, "decode", 15.0)
+
+
 def test_a_new_object_begins_with_what_its_pods_start_with():
     made = plan({"kvCache.remote.loading": {"mode": "Async", "minTokens": 512}})
     state = seeds.first_state(KVServingStatus(), made, 100.0)

@@ -298,6 +298,16 @@ def test_a_bypass_ends_with_the_model_by_which_it_ends():
     assert model[2] == pytest.approx(10.76e9, rel=0.01)
 
 
+def test_a_bypass_that_only_some_probes_end_leaves_engines_without_a_model():
+    """By the mean of them the tier is still slow, and engines would go on recomputing."""
+    run = settled()
+    run.until(slow(0.4e9), Knob.LOADING)
+    mixed = replace(slow(0.4e9), bandwidth=replace(number(0.4e9), high=9e9))
+    run.until(mixed, Knob.LOADING)
+    assert run.state.in_force[Knob.LOADING] == Loading.AUTO
+    assert run.state.in_force[Knob.MODEL] == UNMEASURED
+
+
 def test_a_bypass_that_nobody_probes_ends_without_a_model():
     run = settled()
     run.until(slow(0.4e9), Knob.LOADING)
