@@ -24,7 +24,7 @@ from typing import Any
 
 CONNECTOR = "ShardedStoreConnector"
 NIXL = {"kv_connector": "NixlConnector"}
-QUERIES = "vllm:external_prefix_cache_queries_total"
+FINISHED = "vllm:request_success_total"
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 
 
@@ -84,8 +84,13 @@ def with_nixl(buffer: str, child: dict[str, Any], policy: str = "recompute") -> 
     }
 
 
-def lmcache_file(path: Path, url: str | None, chunk: int = 64, **extra: Any) -> Path:
-    """LMCache's configuration, as the operator renders it; ``extra`` with ``kvserving.`` before."""
+def lmcache_file(
+    path: Path, url: str | None, chunk: int = 64, *, patience: int = 5, **extra: Any
+) -> Path:
+    """LMCache's configuration, as the operator renders it; ``extra`` with ``kvserving.`` before.
+
+    With more ``patience`` no lookup and no load is given up because the machine is busy.
+    """
     text = {
         "chunk_size": chunk,
         "local_cpu": True,
@@ -93,7 +98,8 @@ def lmcache_file(path: Path, url: str | None, chunk: int = 64, **extra: Any) -> 
         "remote_url": url,
         "remote_serde": "naive",
         "save_unfull_chunk": False,
-        "blocking_timeout_secs": 5,
+        "blocking_timeout_secs": patience,
+        "lookup_timeout_ms": 600 * patience,
         "extra_config": {
             "save_chunk_meta": False,
             **{f"kvserving.{name}": value for name, value in extra.items()},
@@ -310,10 +316,11 @@ class Vllm:
 
     def asked(self, text: str, tokens: int = 24) -> tuple[Answer, int]:
         """An answer, and the tokens hit for it: the counters follow a little after the answer."""
-        queries, hits = self.metric(QUERIES), self.hits()
+        finished, hits = self.metric(FINISHED), self.hits()
         answer = self.ask(text, tokens)
         if answer.error is None:
-            until(lambda: self.metric(QUERIES) > queries, 10, "the request is counted")
+            # Counted after everything else of the request.
+            until(lambda: self.metric(FINISHED) > finished, 30, "the request is counted")
         return answer, self.hits() - hits
 
     def forget(self) -> None:

@@ -256,16 +256,17 @@ def test_mla_each_rank_stores_half_and_valkey_may_come_and_go(
 def test_mla_chunks_that_go_between_lookup_and_load_leave_a_hit_of_that_length(
     make: Make, tier: list[Server]
 ) -> None:
-    with serving(make("mla", attention="MLA")) as (first,):
+    # Every hit is compared with one of exactly its length, so none may be cut by a deadline.
+    with serving(make("mla", attention="MLA", patience=60)) as (first,):
         others = {
             text: first.ask(text, 4) for text in (prompt(300 + n, TOKENS) for n in range(TRIES))
         }
         until(lambda: sum(map(keys, tier)) == TRIES * HIT // CHUNK, 20, "stored")
         first.terminate()
-    with serving(make("mla", attention="MLA")) as (fresh,):
+    with serving(make("mla", attention="MLA", patience=60)) as (fresh,):
         found = deleted_meanwhile(fresh, tier, others)
         fresh.terminate()
-    with serving(make("mla", attention="MLA")) as (other,):
+    with serving(make("mla", attention="MLA", patience=60)) as (other,):
         for text, (got, hit, removed) in found.items():
             # Now the chunk is not there from the start. (The hit of the whole length is compared to
             # one in local memory elsewhere. On CPU, KV that MLA computed in another prompt with
