@@ -13,7 +13,6 @@ import mmap
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from kvserving_sharded_store.address import Address
@@ -105,26 +104,22 @@ class Rank:
         self.say(name=name, tokens=count * CHUNK_TOKENS)
 
     def probe(self, name: str, prompt: int, count: int) -> None:
-        self._two_steps(self._store.probe, name, prompt, count)
+        said = lambda tokens: self.say(name=name, tokens=tokens)  # noqa: E731
+        self._store.probe(name, chunks(prompt, count), _vector(self._store, count), SECONDS, said)
 
     def bring(self, name: str, prompt: int, count: int) -> None:
-        self._two_steps(self._store.bring, name, prompt, count)
-
-    def _two_steps(self, step: Callable[..., None], name: str, prompt: int, count: int) -> None:
-        vector = cumulative_lengths(self._store.place.shard, count * CHUNK_TOKENS, CHUNK_TOKENS)
-        step(
-            name,
-            chunks(prompt, count),
-            vector,
-            SECONDS,
-            lambda tokens: self.say(name=name, tokens=tokens),
-        )
+        said = lambda tokens, _read: self.say(name=name, tokens=tokens)  # noqa: E731
+        self._store.bring(name, chunks(prompt, count), _vector(self._store, count), SECONDS, said)
 
     def forget(self, name: str) -> None:
         self._store.forget(name)
 
     def counts(self, name: str) -> None:
         self.say(name=name, counts=dict(self._store.counts()))
+
+
+def _vector(store: ShardedStore, count: int) -> tuple[int, ...]:
+    return cumulative_lengths(store.place.shard, count * CHUNK_TOKENS, CHUNK_TOKENS)
 
 
 class Stock:

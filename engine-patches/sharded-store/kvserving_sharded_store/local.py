@@ -9,7 +9,6 @@ import torch
 from lmcache.v1.memory_management import MemoryFormat, MemoryObj, MemoryObjMetadata, TensorMemoryObj
 from lmcache.v1.storage_backend.local_cpu_backend import LocalCPUBackend
 
-
 REMEMBERED: Final = 1 << 12
 """Chunks whose first appearance LMCache's cache policies remember, for a histogram of lifespans: 1
 MB. They would remember 12.5 million, 2 GB of every rank, which fill up whatever the cache holds."""
