@@ -242,6 +242,7 @@ class Operator:
             operator_namespace=configured.operator_namespace,
             operator_labels=configured.operator_labels,
         )
+        events = EventRecorder(client, identity=configured.identity)
         return Workers(
             queue=queue,
             reconcile=Reconciler(
@@ -250,8 +251,9 @@ class Operator:
                 defaults,
                 agents=self._agents,
                 tiers=self._tiers,
+                tell=events.tell,
             ),
-            events=EventRecorder(client, identity=configured.identity),
+            events=events,
             count=configured.workers,
         )
 

@@ -70,6 +70,7 @@ class Reason(StrEnum):
     DRAINING = "Draining"
     ROTATING_PASSWORDS = "RotatingPasswords"
     PASSWORDS_ROTATED = "PasswordsRotated"
+    HIT_LOSS_EXPECTED = "HitLossExpected"
     NO_PROGRESS = "NoProgress"
     # PrefillReady, DecodeReady, RouterReady, RemoteTierReady
     REPLICAS_READY = "ReplicasReady"

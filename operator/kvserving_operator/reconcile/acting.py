@@ -1,7 +1,7 @@
 """From a plan to written children: what is wanted, what forbids it, what is kept up instead."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from kvserving_operator.api.conditions import Reason
@@ -18,13 +18,17 @@ from kvserving_operator.reconcile.acceptance import Wanted, last_good, trusted_r
 from kvserving_operator.reconcile.auth import auth_from
 from kvserving_operator.reconcile.changes import Applied, Comparison, Rotation
 from kvserving_operator.reconcile.children import Children
+from kvserving_operator.reconcile.losses import losses_of
 from kvserving_operator.reconcile.memory import Memory
 from kvserving_operator.reconcile.rechecks import by_api
 from kvserving_operator.reconcile.tuning import Tuned
-from kvserving_operator.status import Trouble
+from kvserving_operator.status import Event, Trouble
 from kvserving_operator.status.transfer import Transfers
 
 logger = logging.getLogger(__name__)
+
+Teller = Callable[[Key, str, Event], Awaitable[None]]
+"""Writes an event about the KVServing of this key and uid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,8 @@ class Outcome:
     """What the control loop knows."""
     tier: TierHealth = field(default_factory=TierHealth)
     """What looks at its instances have found."""
+    full: tuple[str, ...] = ()
+    """Instances of the tier that hold more than will fit into their next pods."""
 
     @property
     def complete(self) -> bool:
@@ -61,7 +67,11 @@ class Outcome:
 class Acting:
     """Brings the children of KVServings in line with their plans."""
 
-    def __init__(self, client: ApiClient, defaults: Defaults) -> None:
+    def __init__(
+        self, client: ApiClient, defaults: Defaults, *, tell: Teller | None = None
+    ) -> None:
+        """`tell` writes an event at once, before what it tells of is done."""
+        self._tell = tell
         self._children = Children(client)
         self._defaults = defaults
         self._memory = Memory(defaults)
@@ -96,6 +106,9 @@ class Acting:
         checked = await self._children.check(comparison)
         if checked.troubles or checked.retry:
             return await self._refused_by_server(live, observed, served, checked)
+        for event in losses_of(live, planned, comparison, checked):
+            if self._tell is not None:
+                await self._tell(observed.key, observed.uid, event)
         applied = await self._write(comparison, observed.key)
         seen = _updated(observed, applied.written)
         return Outcome(observed=seen, applied=applied, absent=absent, held=children.held)

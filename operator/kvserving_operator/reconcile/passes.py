@@ -23,11 +23,12 @@ from kvserving_operator.observe.health import RoleHealth
 from kvserving_operator.observe.tier import Tiers
 from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
-from kvserving_operator.reconcile.acting import Acting, Outcome
+from kvserving_operator.reconcile.acting import Acting, Outcome, Teller
 from kvserving_operator.reconcile.changes import Applied
 from kvserving_operator.reconcile.patience import Patience
 from kvserving_operator.reconcile.rechecks import next_look
 from kvserving_operator.reconcile.replacement import replace_outdated
+from kvserving_operator.reconcile.resizing import resized
 from kvserving_operator.reconcile.roles import healths_of
 from kvserving_operator.reconcile.rotating import Rotating
 from kvserving_operator.reconcile.stores import Stores, hot_health
@@ -84,6 +85,7 @@ class Reconciler:
         *,
         agents: Agents | None = None,
         tiers: Tiers | None = None,
+        tell: Teller | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
@@ -94,7 +96,7 @@ class Reconciler:
         self._now = now
         self._stores = Stores(agents)
         self._transfers = TransferWatch(agents)
-        self._act = Acting(client, defaults)
+        self._act = Acting(client, defaults, tell=tell)
         self._rotate = Rotating(client)
         self._discovery = Discovery(client)
         self._writes = LastWrites()
@@ -119,7 +121,9 @@ class Reconciler:
         outcome = await self._act(live, planned, observed, served - observed.silent)
         healths = healths_of(planned, outcome.observed, child_names(key.name))
         if isinstance(planned, Plan) and outcome.complete and not planned.suspended:
-            await replace_outdated(self._client, key, planned, healths, uid=uid)
+            full = await resized(self._client, planned, outcome.observed, healths)
+            outcome = replace(outcome, full=full)
+            await replace_outdated(self._client, key, planned, healths, uid=uid, spared=full)
         rotation = await self._rotate(live, planned, outcome)
         stored, now = _stored_status(live), self._now()
         # Before the others ask: what its look is told is good for them too.
@@ -191,6 +195,7 @@ class Reconciler:
                 transfers=outcome.transfers.look_again if outcome.transfers else None,
                 tuning=outcome.tuned.look_again,
                 tier=outcome.tier.look_again,
+                full=bool(outcome.full),
             ),
             events=outcome.rotation.events
             + (_news(stored, status, situation) if decision.write else ()),

@@ -17,6 +17,8 @@ LEAVING_RECHECK: Final = 10.0
 """Seconds until it is looked again whether a child that is being deleted is gone."""
 STORE_RECHECK: Final = 15.0
 """Seconds until an engine that has not said how its store is will be asked again."""
+RESIZE_RECHECK: Final = 2.0
+"""Seconds until it is looked again whether an instance of the tier holds little enough."""
 API_RECHECK: Final = 30.0
 """Seconds until it is looked again whether an API that was absent is there."""
 
@@ -46,6 +48,7 @@ def next_look(
     transfers: float | None = None,
     tuning: float | None = None,
     tier: float | None = None,
+    full: bool = False,
 ) -> float | None:
     """Seconds until the next pass that no event will bring; None: none is needed."""
     if foreign:
@@ -53,6 +56,7 @@ def next_look(
     looks = (
         look_again,
         rotation,
+        RESIZE_RECHECK if full else None,
         API_RECHECK if absent else None,
         LEAVING_RECHECK if leaving else None,
         STORE_RECHECK if stores else None,

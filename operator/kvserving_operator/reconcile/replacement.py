@@ -6,7 +6,7 @@ would take away more replicas than allowed.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from kvserving_operator.engines.base import Role
@@ -32,15 +32,26 @@ class _Target:
 
 
 async def replace_outdated(
-    client: ApiClient, key: Key, plan: Plan, healths: Mapping[Role, RoleHealth | None], *, uid: str
+    client: ApiClient,
+    key: Key,
+    plan: Plan,
+    healths: Mapping[Role, RoleHealth | None],
+    *,
+    uid: str,
+    spared: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Delete at most one pod a role that must be replaced now; returns the names of the pods."""
+    """Delete at most one pod a role that must be replaced now; returns the names of the pods.
+
+    While a pod of a role is `spared` none of that role is deleted: it has its turn.
+    """
     if plan.rollout_paused:
         return ()
     deleted: list[str] = []
     for target in _targets(plan):
         health = healths.get(target.role)
         if health is None or not health.observed or not health.outdated:
+            continue
+        if any(pod.name in spared for pod in health.pods):
             continue
         name = await _replace_one(client, key, target, uid=uid)
         if name is not None:

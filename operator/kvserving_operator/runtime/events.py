@@ -55,22 +55,27 @@ class EventRecorder:
     async def record(self, key: Key, result: PassResult) -> None:
         """Write the events of a pass; a fence that closed meanwhile still ends the pass."""
         for event in result.events:
-            try:
-                await self._record(key, result.uid, event)
-            except errors.RequestError as error:
-                metrics.EVENTS_FAILED.inc()
-                logger.warning(
-                    "event %s not written: %s", event.reason, error, extra=log_fields(key)
-                )
+            await self._try(key, result.uid, event, quiet=QUIET)
 
-    async def _record(self, key: Key, uid: str, event: Event) -> None:
+    async def tell(self, key: Key, uid: str, event: Event) -> None:
+        """Write one event now, whatever was written a moment ago."""
+        await self._try(key, uid, event, quiet=0.0)
+
+    async def _try(self, key: Key, uid: str, event: Event, *, quiet: float) -> None:
+        try:
+            await self._record(key, uid, event, quiet=quiet)
+        except errors.RequestError as error:
+            metrics.EVENTS_FAILED.inc()
+            logger.warning("event %s not written: %s", event.reason, error, extra=log_fields(key))
+
+    async def _record(self, key: Key, uid: str, event: Event, *, quiet: float) -> None:
         name = event_name(key, uid, event.reason)
         clock = asyncio.get_running_loop().time()
         seen = self._seen.get(name)
         if seen is not None:
             seen.count += 1
             self._seen.move_to_end(name)
-            if clock - seen.written_at < QUIET:
+            if clock - seen.written_at < quiet:
                 return
             count = seen.count
         else:

@@ -99,6 +99,17 @@ async def test_quick_repetition_is_counted_but_not_written() -> None:
     assert event["count"] == 51
 
 
+async def test_what_is_told_before_it_is_done_is_written_at_once() -> None:
+    store = Store()
+    events = recorder(store)
+    for message in ("half of it goes", "all of it goes"):
+        told = Event(type="Normal", reason=Reason.HIT_LOSS_EXPECTED, message=message)
+        await events.tell(KEY, "u", told)
+        (event,) = store.events.values()
+        assert event["message"] == message
+    assert event["count"] == 2
+
+
 async def test_the_count_goes_on_after_a_restart() -> None:
     store = Store()
     await recorder(store).record(KEY, result(Reason.CRASHING))

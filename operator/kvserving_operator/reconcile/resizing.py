@@ -1,0 +1,104 @@
+"""Running instances of the tier follow its memory before their pods are replaced.
+
+What grows gets its pod first: an instance in a pod of the old size must not fill what it does not
+have. What shrinks is told its new limit at once, and lets go of the keys used least. On disks that
+matters: an instance writes all that it holds when it ends, and would read all of it in a pod that
+is too small. So such a pod is replaced when what it holds fits.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvserving_operator.api import quantity
+from kvserving_operator.engines.base import Role
+from kvserving_operator.kube import paths
+from kvserving_operator.kube.client import ApiClient
+from kvserving_operator.observe.gather import Observed
+from kvserving_operator.observe.health import RoleHealth
+from kvserving_operator.observe.instances import addresses_of
+from kvserving_operator.observe.labels import selector
+from kvserving_operator.observe.tier_client import Address, Login, TierError, connected
+from kvserving_operator.plan.model import AuthMaterial, Manifest, Plan
+from kvserving_operator.plan.tier import MAXMEMORY_SHARE
+from kvserving_operator.reconcile.auth import auth_from
+from kvserving_operator.render.secret import OPERATOR_USER
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """How full an instance is, in bytes, after it was told its limit."""
+
+    used: int
+    limit: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether it holds no more than it may."""
+        return self.used <= self.limit
+
+
+async def resized(
+    client: ApiClient, plan: Plan, observed: Observed, healths: Mapping[Role, RoleHealth | None]
+) -> tuple[str, ...]:
+    """Tell the instances in pods of an old revision what they may hold.
+
+    The names of those that must not be replaced yet. One that cannot be asked holds nothing up.
+    """
+    tier, secret = plan.tier, observed.child(paths.SECRETS, plan.names.auth)
+    health = healths.get(Role.VALKEY)
+    if tier is None or secret is None or health is None or not health.outdated:
+        return ()
+    if plan.rollout_paused:
+        return ()
+    auth = auth_from(secret)
+    pods = await client.list(
+        paths.PODS, plan.namespace, selector=selector(plan.name, Role.VALKEY.value), fresh=True
+    )
+    limits = {pod["metadata"]["name"]: allowed(pod, tier.maxmemory_bytes) for pod in pods}
+    old = {pod.name for pod in health.pods if pod.revision != health.revision}
+    found = await addresses_of(client, plan, tier, observed)
+    asked = {name: at for name, at in found.items() if at is not None and name in old & set(limits)}
+    fits = await asyncio.gather(*(told(at, auth, limits[name]) for name, at in asked.items()))
+    return tuple(
+        name
+        for name, fit in zip(asked, fits, strict=True)
+        if tier.volume is not None and fit is not None and not fit.fits
+    )
+
+
+def allowed(pod: Manifest, wanted: int) -> int:
+    """Bytes that an instance may hold in this pod: what is wanted, within the pod's own limit."""
+    containers: list[dict[str, Any]] = (pod.get("spec") or {}).get("containers") or []
+    for container in containers:
+        if container["name"] == Role.VALKEY.value:
+            limit = ((container.get("resources") or {}).get("limits") or {}).get("memory")
+            return min(wanted, int(quantity.to_bytes(limit) * MAXMEMORY_SHARE)) if limit else wanted
+    return wanted
+
+
+async def told(address: Address, auth: AuthMaterial, limit: int) -> Fit | None:
+    """How full the instance is, once it knows its limit; None where it cannot be asked."""
+    login = Login(user=OPERATOR_USER, password=auth.operator_password)
+    try:
+        async with connected(address, login) as session:
+            found = await session.ask("CONFIG", "GET", "maxmemory")
+            if not isinstance(found, list) or found[1:2] != [b"%d" % limit]:
+                await session.ask("CONFIG", "SET", "maxmemory", limit)
+                logger.info("an instance of the tier may hold %d bytes now", limit)
+            return Fit(used=_used(await session.ask("INFO", "memory")), limit=limit)
+    except TierError:
+        return None
+
+
+def _used(info: object) -> int:
+    text = info.decode(errors="replace") if isinstance(info, bytes) else ""
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name == "used_memory" and value.isdigit():
+            return int(value)
+    return 0
