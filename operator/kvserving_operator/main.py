@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 from kvserving_operator import __version__, settings
 from kvserving_operator.handlers import EventSource
@@ -24,6 +25,7 @@ from kvserving_operator.kube.paths import Key
 from kvserving_operator.observe.agents import Agents
 from kvserving_operator.observe.cache import ChildCache
 from kvserving_operator.observe.gather import Watched
+from kvserving_operator.observe.prometheus import Prometheus
 from kvserving_operator.observe.tier import Tiers
 from kvserving_operator.plan import Defaults
 from kvserving_operator.reconcile import Reconciler
@@ -73,8 +75,7 @@ class Operator:
         self._elector: LeaderElector | None = None
         self._workers: Workers | None = None
         self._source: EventSource | None = None
-        self._agents: Agents | None = None
-        self._tiers: Tiers | None = None
+        self._asked: dict[str, Any] = {}
         self._feed: Feed | None = None
 
     @property
@@ -124,8 +125,9 @@ class Operator:
                 concurrency=self._settings.api_concurrency,
                 write_timeout=self._settings.write_timeout,
             )
-            async with client, Agents() as self._agents, Tiers() as self._tiers:
-                tier_metrics.show(self._tiers)
+            async with client, Agents() as agents, Prometheus() as prometheus, Tiers() as tiers:
+                self._asked = {"agents": agents, "prometheus": prometheus, "tiers": tiers}
+                tier_metrics.show(tiers)
                 return await self._lead(elector, holding, client, credentials)
         finally:
             metrics.LEADER.set(0)
@@ -246,12 +248,7 @@ class Operator:
         return Workers(
             queue=queue,
             reconcile=Reconciler(
-                client,
-                Watched(client, cache),
-                defaults,
-                agents=self._agents,
-                tiers=self._tiers,
-                tell=events.tell,
+                client, Watched(client, cache), defaults, tell=events.tell, **self._asked
             ),
             events=events,
             count=configured.workers,

@@ -111,6 +111,8 @@ class Reason(StrEnum):
     ACTIVE = "Active"
     RECOMMEND_ONLY = "RecommendOnly"
     FACTS_STALE = "FactsStale"
+    PROMETHEUS_UNREACHABLE = "PrometheusUnreachable"
+    PODS_NOT_SCRAPED = "PodsNotScraped"
     SETTINGS_REFUSED = "SettingsRefused"
     FOREIGN_AUTOSCALER = "ForeignAutoscaler"
     # Events about decisions, not conditions

@@ -8,8 +8,8 @@ import asyncio
 import base64
 import ssl
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Self
@@ -38,6 +38,7 @@ _MOST_READINGS: Final = 2_000
 class Fault(StrEnum):
     """Why nothing could be read."""
 
+    NO_CREDENTIALS = "needs a Secret or a key of it that is not there"
     UNREACHABLE = "cannot be reached"
     SLOW = "does not answer in time"
     CERTIFICATE = "shows a certificate that is not accepted"
@@ -71,10 +72,14 @@ class Reading:
     """Why nothing is known at all."""
 
 
+Connect = Callable[[], Awaitable[Server | None]]
+"""Gives the server with its credentials; None where one of them is not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Kept:
     until: float
-    server: Server
+    target: object
     uids: Mapping[str, str]
     reading: Reading
 
@@ -109,8 +114,9 @@ class Prometheus:
 
     async def read(
         self,
-        server: Server,
+        connect: Connect,
         *,
+        target: object,
         owner: str,
         namespace: str,
         pods: Mapping[str, str],
@@ -119,7 +125,8 @@ class Prometheus:
         """What the server knows of pods.
 
         Args:
-            server: Whom to ask.
+            connect: Tells whom to ask, if it is necessary to ask.
+            target: What that follows from; a reading of another one does not count.
             owner: Uid of the object that the pods belong to; its reading is remembered.
             namespace: Of the pods.
             pods: Uid by name.
@@ -129,20 +136,26 @@ class Prometheus:
             return Reading()
         now = self._clock()
         known = self._kept.pop(owner, None)
-        usable = (
-            known is not None
-            and known.server == server
-            and pods.items() <= known.uids.items()
-            and now <= known.until
-        )
-        if anew or known is None or not usable:
-            reading = await self._ask(server, namespace, pods)
-            kept = REMEMBERED if reading.fault is None else SILENT
-            known = _Kept(self._clock() + kept, server, dict(pods), reading)
+        if known is not None and (known.target != target or now > known.until):
+            known = None
+        if anew or known is None or not pods.items() <= known.uids.items():
+            # Of one object one part is asked about after the other: the answer is to be for both.
+            asked = {**({} if known is None else known.uids), **pods}
+            known = await self._kept_anew(connect, target, namespace, asked)
         self._kept[owner] = known
         while len(self._kept) > _MOST_READINGS:
             del self._kept[next(iter(self._kept))]
-        return known.reading
+        facts = known.reading.facts
+        return replace(known.reading, facts={name: facts[name] for name in pods if name in facts})
+
+    async def _kept_anew(
+        self, connect: Connect, target: object, namespace: str, pods: Mapping[str, str]
+    ) -> _Kept:
+        server, reading = await connect(), Reading(fault=Fault.NO_CREDENTIALS)
+        if server is not None:
+            reading = await self._ask(server, namespace, pods)
+        kept = REMEMBERED if reading.fault is None else SILENT
+        return _Kept(self._clock() + kept, target, pods, reading)
 
     async def _ask(self, server: Server, namespace: str, pods: Mapping[str, str]) -> Reading:
         questions = ("time()", *promql.queries(namespace, pods))

@@ -25,6 +25,7 @@ from kvserving_operator.plan.model import (
     Mount,
     NetworkPlan,
     Plan,
+    PrometheusPlan,
     Refusal,
     RolePlan,
 )
@@ -75,6 +76,7 @@ def _plan(proposal: Proposal, namespace: str, defaults: Defaults) -> Plan:
         look_seconds=duration.seconds(spec.tuning.interval),
         router=router_plan(proposal, names, namespace, defaults),
         monitor=_monitor_plan(spec),
+        prometheus=_prometheus_plan(spec),
         network=_network_plan(spec, defaults),
         rollout_paused=spec.rollout.paused,
         kv_shards=shape.kv_ranks,
@@ -198,6 +200,20 @@ def _monitor_plan(spec: KVServingSpec) -> MonitorPlan | None:
     # Prometheus knows each unit once, the largest first; ours may come in any order.
     interval = duration.format_milliseconds(duration.milliseconds(wanted.interval))
     return MonitorPlan(labels=wanted.labels, interval=interval)
+
+
+def _prometheus_plan(spec: KVServingSpec) -> PrometheusPlan | None:
+    server = spec.metrics.prometheus
+    if server is None:
+        return None
+    token, basic, authority = server.secret_ref, server.basic_auth_secret_ref, server.ca_secret_ref
+    return PrometheusPlan(
+        url=server.url,
+        token="" if token is None else token.name,
+        token_key="" if token is None else token.key,
+        basic="" if basic is None else basic.name,
+        authority="" if authority is None else authority.name,
+    )
 
 
 def _network_plan(spec: KVServingSpec, defaults: Defaults) -> NetworkPlan | None:

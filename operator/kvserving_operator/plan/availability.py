@@ -13,7 +13,6 @@ from kvserving_operator.api.v1alpha1 import (
     EngineType,
     HotMode,
     KVServingSpec,
-    MetricsSource,
     PeerRestart,
     RolloutStrategy,
 )
@@ -73,12 +72,6 @@ NOT_YET: Final[tuple[tuple[str, str, str, _Asked], ...]] = (
         "the autoscaler",
         "set it to Off",
         lambda spec: _automatic(spec.autoscaling.mode),
-    ),
-    (
-        "spec.metrics.source",
-        "measurements from Prometheus",
-        "set it to Direct",
-        lambda spec: spec.metrics.source is MetricsSource.PROMETHEUS,
     ),
 )
 """(field, what it asks for, remedy, whether a spec asks for it)."""

@@ -193,6 +193,20 @@ class MonitorPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrometheusPlan:
+    """A server that is asked for what engines do, and the Secrets to talk to it."""
+
+    url: str
+    token: str = ""
+    """Name of the Secret with a bearer token; empty: none."""
+    token_key: str = ""
+    basic: str = ""
+    """Name of the Secret with user and password; empty: none."""
+    authority: str = ""
+    """Name of the Secret with the authorities of its certificate; empty: the image's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RouterPlan:
     """The router: its Deployment, account, Services, policy and budget."""
 
@@ -247,6 +261,8 @@ class Plan:
     """Seconds between two looks at the tier."""
     router: RouterPlan | None
     monitor: MonitorPlan | None
+    prometheus: PrometheusPlan | None
+    """Who is asked for what engines do; None: their agents."""
     network: NetworkPlan | None
     """None: networkPolicy is Disabled."""
     rollout_paused: bool

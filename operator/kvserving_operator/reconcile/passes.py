@@ -20,6 +20,7 @@ from kvserving_operator.kube.paths import Key, Resource
 from kvserving_operator.observe.agents import Agents
 from kvserving_operator.observe.gather import Reader, gather
 from kvserving_operator.observe.health import RoleHealth
+from kvserving_operator.observe.prometheus import Prometheus
 from kvserving_operator.observe.tier import Tiers
 from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
@@ -31,6 +32,7 @@ from kvserving_operator.reconcile.replacement import replace_outdated
 from kvserving_operator.reconcile.resizing import resized
 from kvserving_operator.reconcile.roles import healths_of
 from kvserving_operator.reconcile.rotating import Rotating
+from kvserving_operator.reconcile.sources import Sources
 from kvserving_operator.reconcile.stores import Stores, hot_health
 from kvserving_operator.reconcile.tiers import tier_health
 from kvserving_operator.reconcile.transfers import TransferWatch
@@ -86,10 +88,11 @@ class Reconciler:
         agents: Agents | None = None,
         tiers: Tiers | None = None,
         tell: Teller | None = None,
+        prometheus: Prometheus | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
-        self._agents = agents
+        self._sources = Sources(client, agents, prometheus)
         self._tuning = Tuning(agents)
         self._tiers = tiers
         self._reader = reader
@@ -126,13 +129,14 @@ class Reconciler:
             await replace_outdated(self._client, key, planned, healths, uid=uid, spared=full)
         rotation = await self._rotate(live, planned, outcome)
         stored, now = _stored_status(live), self._now()
+        source, seen = self._sources.of(uid, planned), outcome.observed
         # Before the others ask: what its look is told is good for them too.
-        tuned = await self._tuning(uid, planned, outcome.observed, healths, stored, now=now)
-        stores = await self._stores(planned, outcome.observed)
-        hot = await hot_health(self._agents, planned, outcome.observed)
-        transfers = await self._transfers(uid, planned, outcome.observed)
-        tier = await tier_health(self._tiers, self._reader, planned, outcome.observed)
-        seen = replace(
+        tuned = await self._tuning(uid, planned, seen, healths, stored, now=now, source=source)
+        stores = await self._stores(planned, seen, source=source)
+        hot = await hot_health(source, planned, seen)
+        transfers = await self._transfers(uid, planned, seen, source=source)
+        tier = await tier_health(self._tiers, self._reader, planned, seen)
+        outcome = replace(
             outcome,
             stores=stores,
             hot=hot,
@@ -141,7 +145,7 @@ class Reconciler:
             tuned=tuned,
             tier=tier,
         )
-        return await self._report(key, live, planned, seen, healths)
+        return await self._report(key, live, planned, outcome, healths)
 
     async def _report(
         self,

@@ -14,6 +14,7 @@ from kvserving_operator.observe.silence import Heard
 from kvserving_operator.observe.store import StoreHealth, read_stores
 from kvserving_operator.plan.model import Plan, Refusal, RolePlan
 from kvserving_operator.reconcile.auth import auth_from
+from kvserving_operator.reconcile.sources import Source
 
 
 class Stores:
@@ -26,10 +27,15 @@ class Stores:
         self._clock = clock
         self._heard = Heard()
 
-    async def __call__(self, planned: Plan | Refusal, observed: Observed) -> StoreHealth:
-        """The stores of the ready pods of the role that carries them; nothing without one."""
+    async def __call__(
+        self, planned: Plan | Refusal, observed: Observed, *, source: Source | None = None
+    ) -> StoreHealth:
+        """The stores of the ready pods of the role that carries them; nothing without one.
+
+        `source`: who is asked; None: the agents.
+        """
         carrier = next((role for role in _roles(planned) if role.promises), None)
-        found = await asked(self._agents, planned, observed, carrier)
+        found = await asked(source or self._agents, planned, observed, carrier)
         if carrier is None or found is None:
             return StoreHealth()
         now = self._clock()
@@ -44,11 +50,11 @@ class Stores:
 
 
 async def hot_health(
-    agents: Agents | None, planned: Plan | Refusal, observed: Observed
+    source: Source | None, planned: Plan | Refusal, observed: Observed
 ) -> StoreHealth:
     """GraniKV in the ready pods of the role that should have it; nothing without one."""
     decoder = next((role for role in _roles(planned) if role.launch.hot), None)
-    found = await asked(agents, planned, observed, decoder)
+    found = await asked(source, planned, observed, decoder)
     return StoreHealth() if found is None else read_hot(found.answers, outdated=found.outdated)
 
 
@@ -67,10 +73,10 @@ class Found:
 
 
 async def asked(
-    agents: Agents | None, planned: Plan | Refusal, observed: Observed, role: RolePlan | None
+    source: Source | None, planned: Plan | Refusal, observed: Observed, role: RolePlan | None
 ) -> Found | None:
-    """What the agents of a role's ready pods say; None where nobody can be asked."""
-    if agents is None or role is None or not isinstance(planned, Plan):
+    """What is known of a role's ready pods; None where nobody can be asked."""
+    if source is None or role is None or not isinstance(planned, Plan):
         return None
     secret = observed.child(paths.SECRETS, planned.names.auth)
     if secret is None:
@@ -86,6 +92,6 @@ async def asked(
         if health.exists and not (health.observed and pod.revision == health.revision)
     }
     ready = [pod for pod in pods if pod["metadata"]["name"] in asked]
-    answers = await agents.facts(ready, auth_from(secret).agent_token)
+    answers = await source.facts(ready, auth_from(secret).agent_token)
     uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in ready}
     return Found(answers, uids, outdated)

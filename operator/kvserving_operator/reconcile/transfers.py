@@ -11,6 +11,7 @@ from kvserving_operator.measure.transfer import TransferHistory, follow
 from kvserving_operator.observe.agents import Agents
 from kvserving_operator.observe.gather import Observed
 from kvserving_operator.plan.model import Plan, Refusal
+from kvserving_operator.reconcile.sources import Source
 from kvserving_operator.reconcile.stores import asked
 from kvserving_operator.status.transfer import Transfers
 
@@ -33,9 +34,17 @@ class TransferWatch:
         self._seen: OrderedDict[str, tuple[float, TransferHistory]] = OrderedDict()
 
     async def __call__(
-        self, uid: str, planned: Plan | Refusal, observed: Observed
+        self,
+        uid: str,
+        planned: Plan | Refusal,
+        observed: Observed,
+        *,
+        source: Source | None = None,
     ) -> Transfers | None:
-        """How they end; None where there are none, or nobody can be asked."""
+        """How they end; None where there are none, or nobody can be asked.
+
+        `source`: who is asked; None: the agents.
+        """
         if self._agents is None or not isinstance(planned, Plan):
             return None
         if not any(role.role is Role.PREFILL for role in planned.roles):
@@ -44,7 +53,7 @@ class TransferWatch:
         if looked is None or self._clock() - looked >= LOOK - _EARLY:
             engines: dict[str, EngineFacts] = {}
             for role in planned.roles:
-                found = await asked(self._agents, planned, observed, role)
+                found = await asked(source or self._agents, planned, observed, role)
                 answers = {} if found is None else found.answers
                 engines |= {pod: facts for pod, facts in answers.items() if facts is not None}
             looked = self._clock()

@@ -30,9 +30,10 @@ from kvserving_operator.plan.model import Manifest, Plan, Refusal
 from kvserving_operator.plan.tuning import TuningPlan
 from kvserving_operator.reconcile import seeds
 from kvserving_operator.reconcile.auth import auth_from
+from kvserving_operator.reconcile.sources import Scraped, Source
 from kvserving_operator.reconcile.telling import Told, tell, wanted
 from kvserving_operator.reconcile.traffic import Watched
-from kvserving_operator.status.measured import Measured, News
+from kvserving_operator.status.measured import Measured, News, SourceTrouble
 from kvserving_operator.tuner import STALE_INTERVALS, Mode, Outcome, Reason, State, decide
 
 _REMEMBERED: Final = 500
@@ -71,6 +72,8 @@ class _Record:
     failed: bool = False
     """Settings could not be put in force somewhere at the last look."""
     news: tuple[News, ...] = ()
+    trouble: SourceTrouble | None = None
+    """Why a Prometheus said nothing at the last look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +124,12 @@ class Tuning:
         stored: KVServingStatus,
         *,
         now: datetime,
+        source: Source | None = None,
     ) -> Tuned:
-        """Look, if it is time to; what is known either way."""
+        """Look, if it is time to; what is known either way.
+
+        `source`: who is asked; None: the agents. It is they who are told in any case.
+        """
         if self._agents is None or not isinstance(planned, Plan) or planned.tuning is None:
             return Tuned()
         sight = Sight(
@@ -139,7 +146,7 @@ class Tuning:
         since = None if record.looked is None else self._clock() - record.looked
         if since is None or not 0 <= since < interval - _EARLY:
             record.looked = self._clock()
-            look = await self._look(self._agents, record, sight)
+            look = await self._look(self._agents, source or self._agents, record, sight)
         left = interval if record.looked is None else record.looked + interval - self._clock()
         return Tuned(
             measured=_measured(record, sight, self._clock()),
@@ -169,11 +176,12 @@ class Tuning:
             self._records.popitem(last=False)
         return record
 
-    async def _look(self, agents: Agents, record: _Record, sight: Sight) -> Look:
+    async def _look(self, agents: Agents, source: Source, record: _Record, sight: Sight) -> Look:
         secret = sight.observed.child(paths.SECRETS, sight.planned.names.auth)
         token = "" if secret is None else auth_from(secret).agent_token
         pods = {} if secret is None else _pods(sight)
-        answers = await agents.facts(pods.values(), token, anew=True)
+        answers = await source.facts(pods.values(), token, anew=True)
+        record.trouble = source.trouble if isinstance(source, Scraped) else None
         reading = _reading(sight, answers, self._clock())
         outcome = _decided(record, sight, reading)
         told = Told()
@@ -284,4 +292,5 @@ def _measured(record: _Record, sight: Sight, clock: float) -> Measured:
         refused=record.refused,
         traffic=record.watched.traffic,
         news=record.news,
+        trouble=record.trouble,
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kvserving_operator.api.conditions import Reason as ConditionReason
 from kvserving_operator.measure import Knowledge
 from kvserving_operator.tuner import Knob, Mode, Reason, State, Value
 
@@ -21,6 +22,14 @@ class News:
     """A decision of this pass."""
 
     recommended: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTrouble:
+    """Why a source of facts had none of any engine."""
+
+    reason: ConditionReason
     message: str
 
 
@@ -50,3 +59,5 @@ class Measured:
     """None: nothing new."""
     news: tuple[News, ...] = ()
     """Decisions that no event has told of yet."""
+    trouble: SourceTrouble | None = None
+    """Why a Prometheus said nothing at the last look; None: it is up to the engines' agents."""

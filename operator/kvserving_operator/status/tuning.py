@@ -141,6 +141,8 @@ def _stopped(measured: Measured) -> tuple[ConditionStatus, Reason, str] | None:
     if measured.refused:
         message = f"settings are not in force everywhere: {'; '.join(measured.refused[:3])}"
         return _FALSE, Reason.SETTINGS_REFUSED, message
+    if measured.reason in _FROZEN and measured.trouble is not None:
+        return _FALSE, measured.trouble.reason, measured.trouble.message
     if measured.reason in _FROZEN:
         return _FALSE, Reason.FACTS_STALE, _FROZEN[measured.reason]
     return None

@@ -40,6 +40,8 @@ FAILURES = frozenset(
         Reason.KV_ROUND_TRIP_MISMATCH,
         Reason.NAME_CONFLICT,
         Reason.OUT_OF_MEMORY,
+        Reason.PODS_NOT_SCRAPED,
+        Reason.PROMETHEUS_UNREACHABLE,
         Reason.READ_FAILED,
         Reason.SETTINGS_REFUSED,
         Reason.TIER_AUTH_FAILED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import urllib.parse
 import urllib.request
@@ -31,6 +32,7 @@ class Scraped:
     namespace: str = NAMESPACE
     job: str = "agents"
     labels: Mapping[str, str] = field(default_factory=dict)
+    host: str = "127.0.0.1"
 
 
 class Server(Process):
@@ -53,7 +55,7 @@ class Server(Process):
         jobs: dict[str, list[dict[str, Any]]] = {}
         for target in targets:
             labels = {"namespace": target.namespace, "pod": target.pod, **target.labels}
-            static = {"targets": [f"127.0.0.1:{target.port}"], "labels": labels}
+            static = {"targets": [f"{target.host}:{target.port}"], "labels": labels}
             jobs.setdefault(target.job, []).append(static)
         configuration = {
             "global": {"scrape_interval": interval, "scrape_timeout": interval},
@@ -85,11 +87,17 @@ class Server(Process):
         )
 
     def ask(self, query: str) -> list[Any]:
-        """The result of an instant query."""
+        """The result of an instant query, with the right password."""
         url = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
-        with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310
+        pair = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        request = urllib.request.Request(url, headers={"Authorization": f"Basic {pair}"})  # noqa: S310
+        with urllib.request.urlopen(request, timeout=5) as response:  # noqa: S310
             result: list[Any] = json.load(response)["data"]["result"]
         return result
+
+    def total(self, query: str) -> float:
+        """The one number that a query gives, 0 where there is none."""
+        return sum(float(row["value"][1]) for row in self.ask(query))
 
 
 def basic_auth() -> dict[str, Any]:

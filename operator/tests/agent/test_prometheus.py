@@ -65,7 +65,14 @@ async def source() -> AsyncIterator[Prometheus]:
 async def read(source: Prometheus, asked: Asked | Server, pods: dict[str, str] = PODS) -> Reading:
     if isinstance(asked, Server):
         asked = Asked(url=asked.url)
-    return await source.read(asked, owner="uid", namespace=NAMESPACE, pods=pods, anew=True)
+    server = asked
+
+    async def connect() -> Asked:
+        return server
+
+    return await source.read(
+        connect, target=server, owner="uid", namespace=NAMESPACE, pods=pods, anew=True
+    )
 
 
 async def when(source: Prometheus, server: Server, what: str, true: Any) -> EngineFacts:

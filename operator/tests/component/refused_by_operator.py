@@ -293,12 +293,6 @@ NOT_YET: dict[str, tuple[dict[str, Any], str, str]] = {
         "set it to InPlace",
     ),
     "the autoscaler": ({"autoscaling": APPLY}, "spec.autoscaling.mode", "set it to Off"),
-    "the tuner": ({"tuning.mode": "Recommend"}, "spec.tuning.mode", "set it to Off"),
-    "Prometheus": (
-        {"metrics": {"source": "Prometheus", "prometheus": {"url": "http://p"}}},
-        "spec.metrics.source",
-        "set it to Direct",
-    ),
 }
 
 BY_OPERATOR = FLAGS | PODS | SGLANG_ENGINE | NOT_YET

@@ -72,8 +72,14 @@ async def odd() -> AsyncIterator[Odd]:
 
 
 async def read(odd: Odd, source: Prometheus, **more: Any) -> Reading:
-    server = Server(url=odd.url, token="t")
-    return await source.read(server, owner="o", namespace="ns", pods=PODS, **more)
+    return await ask(source, Server(url=odd.url, token="t"), **more)
+
+
+async def ask(source: Prometheus, server: Server | None, pods: Any = PODS, **more: Any) -> Reading:
+    async def connect() -> Server | None:
+        return server
+
+    return await source.read(connect, target=server, owner="o", namespace="ns", pods=pods, **more)
 
 
 @pytest.mark.parametrize(
@@ -145,23 +151,32 @@ async def test_a_reading_is_remembered_for_its_pods(odd: Odd):
         await read(odd, source, anew=True)
         assert len(odd.asked) == 10
         server = Server(url=odd.url, token="t")
-        await source.read(server, owner="o", namespace="ns", pods={"x-prefill-0": "successor"})
+        assert list((await ask(source, server, {"x-decode-0": "v"})).facts) == ["x-decode-0"]
         assert len(odd.asked) == 15
+        await read(odd, source)
+        assert len(odd.asked) == 15, "both roles are asked about in turn"
+        await ask(source, server, {"x-prefill-0": "successor"})
+        assert len(odd.asked) == 20
+        await ask(source, Server(url=odd.url, token="u"), {"x-prefill-0": "successor"})
+        assert len(odd.asked) == 25, "what was answered to other credentials counted"
+
+
+async def test_without_its_credentials_nobody_is_asked(odd: Odd):
+    async with Prometheus() as source:
+        assert await ask(source, None) == Reading(fault=Fault.NO_CREDENTIALS)
+    assert odd.asked == []
 
 
 async def test_without_pods_nobody_is_asked(odd: Odd):
     async with Prometheus() as source:
-        server = Server(url=odd.url)
-        assert await source.read(server, owner="o", namespace="ns", pods={}) == Reading()
+        assert await ask(source, Server(url=odd.url), {}) == Reading()
     assert odd.asked == []
 
 
 async def test_queries_name_the_object_s_pods_in_few_words(odd: Odd):
     names = [f"x.y-{role}-{n}" for role in ("prefill", "decode") for n in range(500)]
     async with Prometheus() as source:
-        await source.read(
-            Server(url=odd.url), owner="o", namespace="ns", pods=dict.fromkeys(names, "u")
-        )
+        await ask(source, Server(url=odd.url), dict.fromkeys(names, "u"))
     queries = [r.query["query"] for r in odd.asked if r.query["query"] != "time()"]
     assert len(queries) == 4
     assert max(map(len, queries)) < 500

@@ -17,10 +17,6 @@ ASKED = [
     ({"transfer.peerRestart": "RestartDecode"}, "spec.transfer.peerRestart"),
     ({"rollout.strategy": "BlueGreen"}, "spec.rollout.strategy"),
     ({"autoscaling": {"mode": "Recommend"}}, "spec.autoscaling.mode"),
-    (
-        {"metrics": {"source": "Prometheus", "prometheus": {"url": "http://p:9090"}}},
-        "spec.metrics.source",
-    ),
 ]
 
 

@@ -19,6 +19,7 @@ from kvserving_operator.observe.agents import Agents
 from kvserving_operator.observe.gather import Observed
 from kvserving_operator.observe.health import read_workload
 from kvserving_operator.plan.model import Plan, Refusal
+from kvserving_operator.reconcile.sources import Source
 from kvserving_operator.reconcile.tuning import Tuned, Tuning
 from kvserving_operator.render import render
 from kvserving_operator.runtime.metrics import REGISTRY, observe_look
@@ -135,6 +136,7 @@ class Loop:
         self.clock = 1000.0
         self.status = KVServingStatus()
         self._agents = agents
+        self.source: Source | None = None
         self.restart()
 
     def restart(self) -> None:
@@ -158,7 +160,13 @@ class Loop:
         health = read_workload(statefulset(), pods, label="x-prefill", desired=2)
         now = datetime.fromtimestamp(1e9 + self.clock, UTC)
         tuned = await self.tuning(
-            "uid-1", plan, observed, {Role.PREFILL: health}, self.status, now=now
+            "uid-1",
+            plan,
+            observed,
+            {Role.PREFILL: health},
+            self.status,
+            now=now,
+            source=self.source,
         )
         made_of = situation(previous=self.status, outcome=plan, measured=tuned.measured)
         self.status = compute(made_of, now=now)

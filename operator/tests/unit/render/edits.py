@@ -463,15 +463,15 @@ EDITS: dict[str, Edit] = {
     "autoscaling.gpuBudget": Edit({"autoscaling.gpuBudget": 64}, NOTHING),
     "autoscaling.ratio.min": Edit({"autoscaling.ratio": {"min": 1, "max": 4}}, NOTHING),
     "autoscaling.ratio.max": Edit({"autoscaling.ratio": {"min": 1, "max": 5}}, NOTHING),
-    "tuning.mode": Edit({"tuning.mode": "Recommend"}, refused="spec.tuning.mode"),
+    "tuning.mode": Edit({"tuning.mode": "Recommend"}, NOTHING),
     "tuning.interval": Edit({"tuning.interval": "90s"}, NOTHING),
     "metrics.source": Edit(
         {"metrics": {"source": "Prometheus", "prometheus": {"url": "http://p:9090"}}},
-        refused="spec.metrics.source",
+        NOTHING,
     ),
     "metrics.prometheus.url": Edit(
         {"metrics": {"source": "Prometheus", "prometheus": {"url": "http://p:9090"}}},
-        refused="spec.metrics.source",
+        NOTHING,
     ),
     "metrics.prometheus.secretRef.name": Edit(
         {
@@ -480,7 +480,7 @@ EDITS: dict[str, Edit] = {
                 "prometheus": {"url": "http://p:9090", "secretRef": {"name": "s", "key": "k"}},
             }
         },
-        refused="spec.metrics.source",
+        NOTHING,
     ),
     "metrics.prometheus.secretRef.key": Edit(
         {
@@ -489,7 +489,7 @@ EDITS: dict[str, Edit] = {
                 "prometheus": {"url": "http://p:9090", "secretRef": {"name": "s", "key": "k"}},
             }
         },
-        refused="spec.metrics.source",
+        NOTHING,
     ),
     "metrics.prometheus.basicAuthSecretRef.name": Edit(
         {
@@ -498,7 +498,7 @@ EDITS: dict[str, Edit] = {
                 "prometheus": {"url": "http://p:9090", "basicAuthSecretRef": {"name": "s"}},
             }
         },
-        refused="spec.metrics.source",
+        NOTHING,
     ),
     "metrics.prometheus.caSecretRef.name": Edit(
         {
@@ -507,7 +507,7 @@ EDITS: dict[str, Edit] = {
                 "prometheus": {"url": "https://p:9090", "caSecretRef": {"name": "s"}},
             }
         },
-        refused="spec.metrics.source",
+        NOTHING,
     ),
     "metrics.podMonitor.labels": Edit(
         {"metrics.podMonitor": {"labels": {"a": "b"}}}, _children("PodMonitor/x")
