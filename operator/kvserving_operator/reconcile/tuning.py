@@ -248,7 +248,8 @@ def _decided(record: _Record, sight: Sight, reading: Reading) -> Outcome | None:
     elif settings.stock and settings.mode is Mode.APPLY:
         settings = replace(settings, mode=Mode.RECOMMEND)
     outcome = decide(seeds.unpinned(record.state, settings), facts, settings)
-    if outcome.reason is Reason.NO_PROBE:
+    turned = outcome.change is not None and not outcome.recommend
+    if turned and outcome.reason is Reason.NO_PROBE:
         record.knowledge = record.knowledge.without_bandwidth()
     return outcome
 

@@ -247,6 +247,23 @@ async def test_recommend_tells_and_sends_nothing(fleet: Fleet, agents: Agents):
     assert loop.in_force == [DEFAULTS, DEFAULTS]
 
 
+async def test_what_is_only_recommended_forgets_nothing(fleet: Fleet, agents: Agents):
+    """An object that was bypassed when Apply became Recommend, and whose tier nobody reads."""
+    loop = Loop(fleet, agents, "Recommend")
+    loop.decided(Loading="Bypass", Model=MODEL)
+    for _ in range(3):
+        await loop.look()
+    reasons = set()
+    for _ in range(8):
+        tuned = await loop.look(traffic=False)
+        assert tuned.look is not None
+        assert tuned.measured is not None
+        reasons.add(tuned.look.reason)
+        assert tuned.measured.knowledge.known(loop.clock).measured
+    assert Reason.NO_PROBE in reasons
+    assert fleet.puts == []
+
+
 async def test_off_measures_and_sends_nothing(fleet: Fleet, agents: Agents):
     loop = Loop(fleet, agents, "Off")
     for _ in range(4):
