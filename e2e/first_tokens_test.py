@@ -9,7 +9,7 @@ import pytest
 from conftest import Serving, example, serve
 from stack import pods
 from stack.client import Answer, Client, engine_metrics, prompt
-from stack.kubectl import Kubectl, wait_for
+from stack.kubectl import Kubectl, condition, wait_for
 
 HITS = "vllm:external_prefix_cache_hits_total"
 NIXL_BYTES = "vllm:nixl_bytes_transferred_sum"
@@ -57,6 +57,20 @@ def test_chat_completion(quickstart: Serving, client: Client) -> None:
     answer = client.complete(quickstart.url, "", model="tiny", tokens=8, **body)
     assert answer.status == 200, answer.raw
     assert answer.raw["choices"][0]["message"]["content"]
+
+
+def test_transfers_are_seen_to_succeed(quickstart: Serving, client: Client) -> None:
+    """The operator looks once a minute, and two looks make a difference."""
+
+    def healthy() -> bool:
+        ask(client, quickstart, seed=6, tokens=4)
+        found = condition(quickstart.get(), "TransferHealthy")
+        return found is not None and found["status"] == "True"
+
+    wait_for("TransferHealthy", healthy, timeout=200)
+    found = condition(quickstart.get(), "TransferHealthy")
+    assert found is not None
+    assert found["reason"] == "TransfersSucceed"
 
 
 def test_replaced_prefill_is_served_from_the_remote_tier(

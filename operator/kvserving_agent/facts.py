@@ -155,18 +155,8 @@ def render(
 ) -> dict[str, object]:
     """The answer of `GET /v1/facts`.
 
-    Args:
-        known: What is known.
-        now: Monotonic seconds.
-        role: Of the pod, as `engine_type` and `pod_uid` are.
-        engine_type: VLLM or SGLang.
-        pod_uid: Of the pod.
-        stale_after: Seconds after which an answer counts for nothing.
-        table: The numbers that this engine can show.
-        latencies: The latencies that are read.
-        stores: The engine is told to carry the sharded store.
-        hots: The engine is told to carry GraniKV.
-        drain: How far the engine is with letting go; None: it serves.
+    `table` and `latencies` name what this engine can show, `stores` and `hots` what it is told to
+    carry (the sharded store, GraniKV), `drain` how far it is with letting go (None: it serves).
     """
     sample = known.sample
     store = states.render(known.store, known.store_error, now, stale_after)

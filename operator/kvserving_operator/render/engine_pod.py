@@ -126,21 +126,6 @@ def _probes(role: RolePlan) -> dict[str, Any]:
 
 def _agent(plan: Plan, role: RolePlan) -> dict[str, Any]:
     """A native sidecar: it is there before the engine and goes after it."""
-    http = f"http://127.0.0.1:{role.launch.http.number}"
-    fixed = {
-        "KVSERVING_AGENT_ROLE": role.role.value,
-        "KVSERVING_AGENT_ENGINE_URL": http,
-        "KVSERVING_AGENT_ENGINE_TYPE": role.engine_type,
-        "KVSERVING_AGENT_TOKEN_FILE": f"{paths.AUTH}/{AGENT_TOKEN_KEY}",
-        "KVSERVING_AGENT_PORT": str(ports.AGENT.number),
-        "KVSERVING_AGENT_RUN_FOLDER": paths.AGENT,
-        "KVSERVING_AGENT_DRAIN_TIMEOUT": f"{role.drain_seconds}s",
-        "KVSERVING_AGENT_DRAIN_LEASE": f"{role.lease_seconds}s",
-    }
-    if role.launch.store is not None:
-        fixed["KVSERVING_AGENT_STORE_URL"] = f"http://127.0.0.1:{role.launch.store.number}"
-    if role.launch.hot is not None:
-        fixed["KVSERVING_AGENT_HOT_URL"] = f"http://127.0.0.1:{role.launch.hot.number}"
     uid = {"fieldRef": {"fieldPath": "metadata.uid"}}
     return {
         "name": AGENT_CONTAINER,
@@ -148,7 +133,7 @@ def _agent(plan: Plan, role: RolePlan) -> dict[str, Any]:
         "restartPolicy": "Always",
         "args": ["kvserving-agent", "serve"],
         "env": [
-            *({"name": name, "value": value} for name, value in fixed.items()),
+            *({"name": name, "value": value} for name, value in _told(role).items()),
             {"name": "KVSERVING_AGENT_POD_UID", "valueFrom": uid},
         ],
         "ports": [
@@ -169,6 +154,26 @@ def _agent(plan: Plan, role: RolePlan) -> dict[str, Any]:
             {"name": volumes.AGENT, "mountPath": paths.AGENT},
         ],
     }
+
+
+def _told(role: RolePlan) -> dict[str, str]:
+    """The agent's settings (kvserving_agent/settings.py)."""
+    http = f"http://127.0.0.1:{role.launch.http.number}"
+    told = {
+        "KVSERVING_AGENT_ROLE": role.role.value,
+        "KVSERVING_AGENT_ENGINE_URL": http,
+        "KVSERVING_AGENT_ENGINE_TYPE": role.engine_type,
+        "KVSERVING_AGENT_TOKEN_FILE": f"{paths.AUTH}/{AGENT_TOKEN_KEY}",
+        "KVSERVING_AGENT_PORT": str(ports.AGENT.number),
+        "KVSERVING_AGENT_RUN_FOLDER": paths.AGENT,
+        "KVSERVING_AGENT_DRAIN_TIMEOUT": f"{role.drain_seconds}s",
+        "KVSERVING_AGENT_DRAIN_LEASE": f"{role.lease_seconds}s",
+    }
+    if role.launch.store is not None:
+        told["KVSERVING_AGENT_STORE_URL"] = f"http://127.0.0.1:{role.launch.store.number}"
+    if role.launch.hot is not None:
+        told["KVSERVING_AGENT_HOT_URL"] = f"http://127.0.0.1:{role.launch.hot.number}"
+    return told
 
 
 def _wait(plan: Plan, role: RolePlan) -> dict[str, Any]:
