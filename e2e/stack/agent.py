@@ -35,10 +35,10 @@ except urllib.error.HTTPError as error:
 # its workers after itself; engine-sim keeps the command line in all of them.
 SIGNAL = """
 import contextlib, os, signal, sys
-for pid in filter(str.isdigit, os.listdir("/proc")):
+for pid in set(filter(str.isdigit, os.listdir("/proc"))) - {str(os.getpid())}:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
         line = file.read().lower()
-        if b"vllm" in line or b"--served-model-name" in line:
+        if any(word.encode() in line for word in sys.argv[2:]):
             os.kill(int(pid), signal.Signals[sys.argv[1]])
             print(pid)
 """
@@ -81,6 +81,10 @@ class Agent:
 
     def signal_engine(self, name: str) -> None:
         """Send a signal (SIGSTOP, SIGKILL…) to every process of the engine."""
-        words = ("python3", "-", name)
-        told = self.kubectl.exec(self.pod, *words, container="engine", stdin=SIGNAL)
-        assert told.strip(), f"no process of an engine in {self.pod}"
+        self.signal(name, "vllm", "--served-model-name")
+
+    def signal(self, name: str, *words: str) -> None:
+        """The same to every process with one of the words in its command line (lower case)."""
+        line = ("python3", "-", name, *words)
+        told = self.kubectl.exec(self.pod, *line, container="engine", stdin=SIGNAL)
+        assert told.strip(), f"no process with {' or '.join(words)} in {self.pod}"
