@@ -178,6 +178,11 @@ class Agent(Process):
         answer: dict[str, Any] = json.loads(body)
         return answer
 
+    def hot_percent(self) -> int | None:
+        """GraniKV's share in force, as the facts have it; None while it does not tell."""
+        settings = (self.facts()["hot"] or {}).get("settings") or {}
+        return settings.get("hotPercent")
+
     def tune(self, body: object, **headers: str) -> tuple[int, dict[str, Any]]:
         """Status and body of PUT /v1/tuning; bytes are sent as they are."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
