@@ -1,10 +1,11 @@
 """How close the fit comes, and the decision per request against fixed thresholds.
 
-Usage: cd operator && python ../bench/cost-model/figures.py [--seeds N] [--requests N] [--json FILE]
+Usage: cd operator && python ../bench/cost-model/figures.py [--only fit|decisions] [--seeds N]
+       [--requests N] [--streams N] [--json FILE]
 
-Both are simulations: noisy timers of a FIFO tier (tests/unit/fit/workload.py), and a FIFO engine
-beside one (tests/unit/cost/queueing.py). Nothing was measured on an engine. Pure Python; 500 seeds
-take about five minutes on one core.
+With --only the other part of FILE stays. Both are simulations: noisy timers of a FIFO tier
+(tests/unit/fit/workload.py), and a FIFO engine beside one (tests/unit/cost/queueing.py). Nothing
+was measured on an engine. Pure Python; 500 seeds and 5 streams take about ten minutes on one core.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2] / "operator"))
 
 from tests.unit.cost.queueing import MIXES as PROMPTS
-from tests.unit.cost.queueing import load_aware
-from tests.unit.cost.test_decision import BUSY, THRESHOLDS, against_thresholds
+from tests.unit.cost.queueing import from_length, load_aware, mean_seconds, stream
+from tests.unit.cost.test_decision import BUSY, THRESHOLDS, own_wait_alone
 from tests.unit.cost.test_model import PAPER
 from tests.unit.fit.test_accuracy import (
     LOADS,
@@ -69,46 +71,66 @@ def _step(seeds: int, factor: float) -> dict[str, Any]:
     }
 
 
-def decisions(requests: int) -> list[dict[str, Any]]:
+def decisions(requests: int, streams: int) -> dict[str, Any]:
+    """The rule as it is, and the one that weighs a request's own wait alone."""
+    policies = {"rule": load_aware(PAPER), "ownWaitAlone": own_wait_alone}
     rows = []
     for mix in PROMPTS:
         for busy in BUSY:
-            rule, *fixed = against_thresholds(mix, busy, requests, load_aware(PAPER))
-            best = min(range(len(fixed)), key=fixed.__getitem__)
-            rows.append(
-                {
-                    "prompts": mix,
-                    "utilization": busy,
-                    "meanTtftSeconds": round(rule, 4),
-                    "overBestThreshold": round(rule / fixed[best], 4),
-                    "bestThresholdTokens": min(THRESHOLDS[best], 1e9),
-                    "overAlwaysLoad": round(rule / fixed[0], 4),
-                    "overNeverLoad": round(rule / fixed[-1], 4),
+            runs: dict[str, list[tuple[float, list[float]]]] = {name: [] for name in policies}
+            for seed in range(1, streams + 1):
+                hits = stream(PAPER, mix, busy, requests, seed)
+                fixed = [mean_seconds(PAPER, hits, from_length(n)) for n in THRESHOLDS]
+                for name, policy in policies.items():
+                    runs[name].append((mean_seconds(PAPER, hits, policy), fixed))
+            row: dict[str, Any] = {"prompts": mix, "utilization": busy}
+            for name, found in runs.items():
+                row[name] = {
+                    "meanTtftSeconds": _spread([rule for rule, _ in found]),
+                    "overBestThreshold": _spread([rule / min(fixed) for rule, fixed in found]),
+                    "overAlwaysLoad": _spread([rule / fixed[0] for rule, fixed in found]),
+                    "overNeverLoad": _spread([rule / fixed[-1] for rule, fixed in found]),
                 }
-            )
-    return rows
+            rows.append(row)
+    return {"requests": requests, "streams": streams, "rows": rows}
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    mean = sum(values) / len(values)
+    return {name: round(v, 4) for name, v in (("mean", mean), ("most", max(values)))}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=("fit", "decisions"))
     parser.add_argument("--seeds", type=int, default=500)
     parser.add_argument("--requests", type=int, default=6_000)
+    parser.add_argument("--streams", type=int, default=5)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    began = time.monotonic()
-    found = {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "python": platform.python_version(),
-        "decisions": decisions(options.requests),
-        "fit": fit(options.seeds),
-        "seconds": 0.0,
-    }
-    found["seconds"] = round(time.monotonic() - began, 1)
+    found: dict[str, Any] = {}
+    if options.json is not None and options.json.exists():
+        found = json.loads(options.json.read_text(encoding="utf-8"))
+    if options.only != "fit":
+        found["decisions"] = _dated(lambda: decisions(options.requests, options.streams))
+    if options.only != "decisions":
+        found["fit"] = _dated(lambda: fit(options.seeds))
     text = json.dumps(found, indent=2)
     print(text)
     if options.json is not None:
         options.json.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _dated(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    began = time.monotonic()
+    found = measure()
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "python": platform.python_version(),
+        **found,
+        "seconds": round(time.monotonic() - began, 1),
+    }
 
 
 if __name__ == "__main__":

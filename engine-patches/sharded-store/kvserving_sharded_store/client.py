@@ -131,6 +131,7 @@ class StoreClient:
             if name.startswith(_TAG):
                 tags[name.removeprefix(_TAG)] = str(value)
         self._requests.forget(lookup_id)
+        self._judge.came()
         prompt = Prompt(self._hashes(token_ids), self._chunk, tags, computed)
         asked: Inquiry | None = self._inquiries.begin(lookup_id, prompt)
         if self._control.rules.wanted is Wanted.SYNC:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kvserving_sharded_store.bypass import Bypass, Tier, probed, step
+from kvserving_sharded_store.meters import ArrivalMeter, BusyMeter
 from kvserving_sharded_store.policy import (
     Decision,
     Load,
@@ -23,9 +24,6 @@ from kvserving_sharded_store.policy import (
     decide,
 )
 
-_WINDOW: Final = 10.0
-"""Seconds over which the share of busy time is taken: several steps of the longest prompts."""
-
 _STEPS: Final = 3
 """Steps an engine has under way at a time at most; one whose end is not told is forgotten."""
 
@@ -34,40 +32,6 @@ _DECLINED: Final = frozenset({Reason.DEARER, Reason.FORCED})
 
 _SAMPLES: Final = 20
 """Intervals whose bandwidth counts; older ones say nothing about now."""
-
-
-class BusyMeter:
-    """u: the share of the last seconds that the engine spent in steps with tokens."""
-
-    def __init__(self) -> None:
-        self._spans: deque[tuple[float, float]] = deque()
-        self._since: float | None = None
-
-    def began(self, now: float) -> None:
-        """A step with tokens begins."""
-        if self._since is not None:
-            self._spans.append((self._since, now))
-        self._since = now
-        self._drop(now)
-
-    def ended(self, now: float) -> None:
-        """Nothing is being computed."""
-        if self._since is not None:
-            self._spans.append((self._since, now))
-            self._since = None
-        self._drop(now)
-
-    def _drop(self, now: float) -> None:
-        while self._spans and self._spans[0][1] < now - _WINDOW:
-            self._spans.popleft()
-
-    def share(self, now: float) -> float:
-        """u, 0 to 1."""
-        spans = [*self._spans]
-        if self._since is not None:
-            spans.append((self._since, now))
-        busy = sum(min(end, now) - max(start, now - _WINDOW) for start, end in spans if end > start)
-        return min(1.0, max(0.0, busy / _WINDOW))
 
 
 def upper_bound(samples: Mapping[int, float] | deque[float]) -> float | None:
@@ -124,6 +88,7 @@ class Judge:
         self.interval = interval
         self._lock = threading.Lock()
         self._busy = BusyMeter()
+        self._arrivals = ArrivalMeter()
         self._steps: deque[int] = deque(maxlen=_STEPS)
         self._reports: dict[int, RankReport] = {}
         self._bandwidths: deque[float] = deque(maxlen=_SAMPLES)
@@ -172,11 +137,23 @@ class Judge:
         return reasons[0] if reasons else None
 
     def load(self) -> Load:
-        """U and q of now."""
+        """U, q, λ and p of now."""
         rules = self._rules()
         owed = 0.0 if rules.model is None else self.owed_tokens() * rules.model.token_bytes
         with self._lock:
-            return Load(busy=self._busy.share(self._now()), owed=owed)
+            now = self._now()
+            return Load(
+                busy=self._busy.share(now),
+                owed=owed,
+                arrivals=self._arrivals.rate(now),
+                met=self._arrivals.met(now),
+            )
+
+    def came(self) -> None:
+        """A request is looked up for the first time."""
+        with self._lock:
+            now = self._now()
+            self._arrivals.came(now, busy=self._busy.met(now))
 
     def decide(self, tokens: int, load: Load) -> Decision:
         """What becomes of a hit of so many tokens."""

@@ -7,8 +7,14 @@ the q bytes that the tier still owes. With u the share of time the engine is ste
     C_recompute(n) = (n/R) / (1-u)
     C_load(n)      = Te/(1-u) + Tw + (q + n·s)/B
 
-and a hit is loaded when C_load < C_recompute. A hit uses no compute, so the busier the engine is,
-the shorter the prompts worth loading; the more the tier owes, the longer.
+are what its own request waits. The decision weighs those behind it too: with λ requests a second,
+of which the share p finds the engine stepping, x seconds of the engine cost all together
+
+    T(x) = x + x·p²/(2(1-p)²) + (λ·p/u)·x²/(2(1-p))
+
+(its own, what they delay those that come while the work before it lasts, and while it lasts
+itself), and a hit is loaded when T(Te) + Tw + (q + n·s)/B < T(n/R). A hit uses no compute, so the
+busier the engine is, the shorter the prompts worth loading; the more the tier owes, the longer.
 """
 
 from __future__ import annotations
@@ -93,10 +99,14 @@ class Load:
     Attributes:
         busy: Share of time the engine is stepping (u), 0 to 1.
         owed: Bytes asked of the tier and not yet here (q).
+        arrivals: Requests a second that come to the engine (λ).
+        met: Share of them that find it stepping (p), 0 to 1; none: as many as u.
     """
 
     busy: float = 0.0
     owed: float = 0.0
+    arrivals: float = 0.0
+    met: float | None = None
 
     @property
     def idle(self) -> float:
@@ -115,8 +125,24 @@ def load_cost(model: Model, tokens: int, load: Load) -> float:
     return model.engine_fixed / load.idle + model.request_fixed + moved
 
 
+def total_cost(seconds: float, load: Load) -> float:
+    """T: what so many seconds of the engine cost their request and all that come behind it."""
+    met = min(max(load.busy if load.met is None else load.met, 0.0), _BUSIEST)
+    busy = 1.0 - load.idle
+    meeting = max(load.arrivals, 0.0) * met / busy if busy > 0 else 0.0
+    found = seconds * met**2 / (2 * (1.0 - met) ** 2)
+    return seconds + found + meeting * seconds**2 / (2 * (1.0 - met))
+
+
+def prefers_load(model: Model, tokens: int, load: Load) -> bool:
+    """Whether loading costs all requests together less than recomputing."""
+    moved = (max(load.owed, 0.0) + tokens * model.token_bytes) / model.bandwidth
+    loading = total_cost(model.engine_fixed, load) + model.request_fixed + moved
+    return loading < total_cost(tokens / model.rate, load)
+
+
 def break_even(model: Model, load: Load) -> float:
-    """n*(u): hits shorter than this many tokens are recomputed; infinite when none is worth it."""
+    """n*(u): from here on a hit's own request is sooner when loaded; infinite when none is."""
     gain = 1.0 / (model.rate * load.idle) - model.token_bytes / model.bandwidth
     if gain <= 0:
         return math.inf
@@ -137,8 +163,8 @@ class Decision:
         mode: Bypass means recompute.
         reason: Why.
         tokens: Tokens the decision is about.
-        load_seconds: C_load, none without a model.
-        recompute_seconds: C_recompute, none without a model.
+        load_seconds: C_load, of its own request alone; none without a model.
+        recompute_seconds: C_recompute, likewise.
     """
 
     mode: Mode
@@ -186,20 +212,13 @@ def decide(rules: Rules, tokens: int, load: Load, *, bypassed: bool, closed: boo
         return Decision(Mode.BYPASS, Reason.SHORT, tokens, *costs)
     if rules.wanted is not Wanted.AUTO:
         return Decision(Mode(rules.wanted.value), Reason.FORCED, tokens, *costs)
-    return _automatic(tokens, costs, bypassed=bypassed)
-
-
-def _automatic(
-    tokens: int, costs: tuple[float, float] | tuple[None, None], *, bypassed: bool
-) -> Decision:
-    loading, computing = costs
     if bypassed:
-        return Decision(Mode.BYPASS, Reason.BYPASSED, tokens, loading, computing)
-    if loading is None or computing is None:
+        return Decision(Mode.BYPASS, Reason.BYPASSED, tokens, *costs)
+    if rules.model is None:
         return Decision(Mode.ASYNC, Reason.UNMEASURED, tokens)
-    if loading < computing:
-        return Decision(Mode.ASYNC, Reason.CHEAPER, tokens, loading, computing)
-    return Decision(Mode.BYPASS, Reason.DEARER, tokens, loading, computing)
+    if prefers_load(rules.model, tokens, load):
+        return Decision(Mode.ASYNC, Reason.CHEAPER, tokens, *costs)
+    return Decision(Mode.BYPASS, Reason.DEARER, tokens, *costs)
 
 
 def _costs(model: Model | None, tokens: int, load: Load) -> tuple[float, float] | tuple[None, None]:

@@ -15,6 +15,7 @@ from kvserving_operator.cost.model import (
     recompute_seconds,
     tier_utilization,
     tier_wait_seconds,
+    total_seconds,
 )
 from kvserving_operator.cost.worth import (
     MARGIN,
@@ -46,5 +47,6 @@ __all__ = [
     "recompute_seconds",
     "tier_utilization",
     "tier_wait_seconds",
+    "total_seconds",
     "verdict",
 ]

@@ -7,8 +7,21 @@ the q bytes that the tier still owes. With u the share of time the engine is ste
     C_recompute(n) = (n/R) / (1-u)
     C_load(n)      = Te/(1-u) + Tw + (q + n·s)/B
 
-With u = q = 0 these are T_recompute and T_load of the paper on remote KV tiers (T0 = Te + Tw). The
-sharded store decides by the same formulas for each request; one table of cases holds both to it.
+With u = q = 0 these are T_recompute and T_load of the paper on remote KV tiers (T0 = Te + Tw).
+
+These are what its own request waits. A decision weighs those behind it too: x seconds of an engine
+that serves one after the other delay everybody who comes until it is idle once. With λ requests a
+second, of which the share p finds the engine stepping, a = λ·p/u come in a second of stepping. Of a
+request that finds W seconds of work a·W/(1-p) come before the engine is idle, and are delayed by x
+each; of its own x seconds a·x/(1-p), delayed by x/2 on average. For like services a·W is
+p²/(2(1-p)) (Pollaczek and Khinchine). So
+
+    T(x) = x + x·p²/(2(1-p)²) + (λ·p/u)·x²/(2(1-p))
+
+With one engine and arrivals at random p is u; behind a router that picks the freest it is less,
+and a hit is loaded when T(Te) + Tw + (q + n·s)/B < T(n/R). The wait for those before it is the same
+either way. The sharded store decides by the same formulas for each request; one table of cases
+holds both to it.
 """
 
 import math
@@ -69,6 +82,10 @@ class Load:
     """u: share of time the engine is stepping, 0 to 1; other values are cut off."""
     owed_bytes: float = 0.0
     """q: bytes asked of the tier and not yet here, ≥ 0."""
+    arrivals: float = 0.0
+    """λ: requests a second that come to the engine, ≥ 0."""
+    met: float | None = None
+    """p: share of them that find the engine stepping, 0 to 1; None: as many as u."""
 
     @property
     def idle_share(self) -> float:
@@ -96,13 +113,27 @@ def load_seconds(model: Model, tokens: float, load: Load = IDLE) -> float:
     return model.engine_fixed_seconds / load.idle_share + model.request_fixed_seconds + moved
 
 
+def total_seconds(engine_seconds: float, load: Load = IDLE) -> float:
+    """T: what so many seconds of the engine cost their request and all that come behind it."""
+    met = min(max(load.busy if load.met is None else load.met, 0.0), BUSIEST)
+    busy = 1.0 - load.idle_share
+    meeting = max(load.arrivals, 0.0) * met / busy if busy > 0 else 0.0
+    found = engine_seconds * met**2 / (2 * (1.0 - met) ** 2)
+    return engine_seconds + found + meeting * engine_seconds**2 / (2 * (1.0 - met))
+
+
 def prefers_load(model: Model, tokens: float, load: Load = IDLE) -> bool:
-    """Whether loading so many tokens costs less than recomputing them."""
-    return load_seconds(model, tokens, load) < recompute_seconds(model, tokens, load)
+    """Whether loading so many tokens costs all requests together less than recomputing them."""
+    moved = (load.owed + tokens * model.bytes_per_token) / model.bandwidth
+    loading = total_seconds(model.engine_fixed_seconds, load) + model.request_fixed_seconds + moved
+    return loading < total_seconds(tokens / model.tokens_per_second, load)
 
 
 def break_even_tokens(model: Model, load: Load = IDLE) -> float:
-    """n*(u, q): shorter hits are recomputed; infinite when no length is worth loading."""
+    """n*(u, q): from here on a hit's own request is served sooner when it is loaded.
+
+    Infinite when no length is. A decision per request weighs others too (``prefers_load``).
+    """
     gained = (
         1.0 / (model.tokens_per_second * load.idle_share) - model.bytes_per_token / model.bandwidth
     )

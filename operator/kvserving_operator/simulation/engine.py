@@ -8,7 +8,8 @@ synchronous load is part of the step, so it stalls every request and every rank 
 from collections import deque
 from collections.abc import Callable
 
-from kvserving_operator.simulation.busy import BusyMeter
+from kvserving_operator.cost import Load
+from kvserving_operator.simulation.busy import ArrivalMeter, BusyMeter
 from kvserving_operator.simulation.job import Job, Phase
 from kvserving_operator.simulation.lookup import Lookup
 from kvserving_operator.simulation.scenario import Scenario
@@ -43,6 +44,7 @@ class PrefillEngine:
         self._stepping = False
         self._started = 0.0
         self._busy = BusyMeter()
+        self._arrivals = ArrivalMeter()
         self.compute_seconds = 0.0
         """Seconds that the accelerators computed or exchanged KV, waiting for bytes left out."""
 
@@ -75,7 +77,9 @@ class PrefillEngine:
         while waiting and budget > 0 and seats > 0:
             job = waiting.popleft()
             if job.phase is Phase.WAITING:
-                self.lookup.look_up(job, now, self._busy.share(now))
+                rate, met = self._arrivals.came(now, busy=self._busy.until >= now)
+                load = Load(busy=self._busy.share(now), arrivals=rate, met=met)
+                self.lookup.look_up(job, now, load)
                 if job.ready_at > now:
                     self._at(job.ready_at, self._wake)
             if job.ready_at > now:

@@ -1,5 +1,7 @@
 """Where a prompt's KV lies, and whether what lies in L2 is loaded. Pure."""
 
+from dataclasses import replace
+
 from kvserving_operator.cost import Load, Model, prefers_load, recompute_seconds
 from kvserving_operator.simulation.caches import ShardedCache
 from kvserving_operator.simulation.job import Job, Phase
@@ -31,18 +33,18 @@ class Lookup:
                 request_fixed_seconds=self._remote.request_fixed_seconds,
             )
 
-    def look_up(self, job: Job, now: float, busy: float) -> None:
+    def look_up(self, job: Job, now: float, load: Load) -> None:
         """Decide what is loaded; afterwards the job is READY, or LOADING until ``ready_at``.
 
-        ``busy`` is u of the engine. The last token of a prompt is always computed.
+        ``load`` is u and λ of the engine. The last token of a prompt is always computed.
         """
         usable = job.keys[: (job.prompt_tokens - 1) // self._size]
         near = self.device.prefix(usable)
         own = self.local.prefix(usable, near)
         job.phase, job.ready_at = Phase.READY, now
         far = self._far(usable, own) if self._tier is not None else []
-        if far and self._loads(len(far) * self._size, now, busy):
-            self._load(job, far, now, busy)
+        if far and self._loads(len(far) * self._size, now, load):
+            self._load(job, far, now, load)
         if job.remote_tokens:
             job.found = self._reach(usable, own, far)
         else:
@@ -77,7 +79,7 @@ class Lookup:
         reached = own if not far else far[-1] + 1
         return self.local.prefix(keys, reached)
 
-    def _loads(self, tokens: int, now: float, busy: float) -> bool:
+    def _loads(self, tokens: int, now: float, load: Load) -> bool:
         remote, tier, model = self._remote, self._tier, self._model
         if remote is None or tier is None or model is None or remote.loading is Loading.BYPASS:
             return False
@@ -85,9 +87,9 @@ class Lookup:
             return False
         if remote.loading is not Loading.AUTO:
             return True
-        return prefers_load(model, tokens, Load(busy=busy, owed_bytes=tier.owed_bytes(now)))
+        return prefers_load(model, tokens, replace(load, owed_bytes=tier.owed_bytes(now)))
 
-    def _load(self, job: Job, far: list[int], now: float, busy: float) -> None:
+    def _load(self, job: Job, far: list[int], now: float, load: Load) -> None:
         remote, tier = self._remote, self._tier
         if remote is None or tier is None:
             return
@@ -97,7 +99,7 @@ class Lookup:
             job.sync_chunks = far
             self._wait(job, now + remote.request_fixed_seconds)
             return
-        deadline = now + self._patience(len(far) * self._size, busy)
+        deadline = now + self._patience(len(far) * self._size, load)
         arrived = tier.fetch(far, now, deadline=deadline, cancel=remote.cancel_late)
         if arrived is None:
             job.timed_out = True
@@ -107,14 +109,14 @@ class Lookup:
         else:
             self._wait(job, arrived + remote.request_fixed_seconds)
 
-    def _patience(self, tokens: int, busy: float) -> float:
+    def _patience(self, tokens: int, load: Load) -> float:
         """Seconds that a lookup may take, its transfers included."""
         if self._remote is None or self._model is None:
             return 0.0
         patience = self._remote.lookup_timeout_seconds
         if not self._remote.deadline_by_recompute:
             return patience
-        return min(patience, recompute_seconds(self._model, tokens, Load(busy=busy)))
+        return min(patience, recompute_seconds(self._model, tokens, load))
 
     def _from_local(self, job: Job, chunks: int, now: float) -> None:
         job.engine_seconds += self._local.engine_fixed_seconds + chunks * self._chunk_seconds

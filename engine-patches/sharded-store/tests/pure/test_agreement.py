@@ -17,6 +17,7 @@ from kvserving_sharded_store.policy import (
     decide,
     load_cost,
     recompute_cost,
+    total_cost,
     utilisation,
 )
 from kvserving_sharded_store.recent import LARGE, LOAD_FIELDS, STEP_FIELDS
@@ -29,11 +30,17 @@ TABLE = json.loads((PATCHES / "cost-cases.json").read_text(encoding="utf-8"))
 def test_the_table_that_the_operator_reads_too(case: dict[str, Any]) -> None:
     letters, wanted = case["model"], case["expected"]
     model = Model(*(float(letters[name]) for name in ("R", "s", "B", "te", "tw")))
-    load, tokens = Load(busy=case["busy"], owed=case["owedBytes"]), case["tokens"]
+    load = Load(case["busy"], case["owedBytes"], case["arrivals"], case["met"])
+    tokens = case["tokens"]
     assert recompute_cost(model, tokens, load) == pytest.approx(wanted["recomputeSeconds"], 1e-8)
     assert load_cost(model, tokens, load) == pytest.approx(wanted["loadSeconds"], 1e-8)
     edge = math.inf if wanted["breakEvenTokens"] is None else wanted["breakEvenTokens"]
     assert break_even(model, load) == pytest.approx(edge, 1e-8)
+    computing = total_cost(tokens / model.rate, load)
+    moved = (max(load.owed, 0.0) + tokens * model.token_bytes) / model.bandwidth
+    loading = total_cost(model.engine_fixed, load) + model.request_fixed + moved
+    assert computing == pytest.approx(wanted["recomputeTotalSeconds"], 1e-8)
+    assert loading == pytest.approx(wanted["loadTotalSeconds"], 1e-8)
     made = decide(Rules(model=model), tokens, load, bypassed=False, closed=False)
     assert (made.mode is Mode.ASYNC) is wanted["load"]
     assert utilisation(model, tokens, TABLE["arrivals"]) == pytest.approx(

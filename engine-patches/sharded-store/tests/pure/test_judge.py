@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvserving_sharded_store.judge import BusyMeter, Judge, RankReport, upper_bound
+from kvserving_sharded_store.judge import Judge, RankReport, upper_bound
+from kvserving_sharded_store.meters import ArrivalMeter, BusyMeter
 from kvserving_sharded_store.policy import Load, Mode, Model, Reason, Rules, Wanted
 
 MODEL = Model(
@@ -39,6 +40,36 @@ def test_counts_tell_how_many_instances_of_all_ranks_are_given_up_now() -> None:
     assert (counts["instances"], counts["open_breakers"], counts["bytes_read"]) == (4, 3, 3)
     made.report(1, RankReport(instances=2))
     assert made.counts()["open_breakers"] == 1
+
+
+def test_arrivals_are_those_of_the_last_seconds() -> None:
+    meter = ArrivalMeter()
+    assert (meter.rate(0.0), meter.met(0.0)) == (0.0, None)
+    for tenth in range(50):
+        meter.came(tenth / 10, busy=tenth >= 40)
+    assert (meter.rate(5.0), meter.met(5.0)) == (5.0, 0.2)
+    assert meter.rate(12.5) == pytest.approx(2.4)
+    assert (meter.rate(30.0), meter.met(30.0)) == (0.0, 10 / 49)
+    assert meter.met(35.0) is None
+    for thousandth in range(5000):
+        meter.came(40 + thousandth / 1000, busy=True)
+    assert meter.rate(45.0) == pytest.approx(1000, rel=0.01), "more than are kept"
+
+
+def test_who_is_looked_up_while_or_right_behind_a_step_met_it() -> None:
+    made, now = judge()
+    made.came()
+    made.stepped(tokens=100)
+    now[0] += 1
+    made.came()
+    made.step_ended()
+    now[0] += 0.001
+    made.came()
+    now[0] += 1
+    made.came()
+    load = made.load()
+    assert (load.arrivals, load.met) == (pytest.approx(0.4), 0.5)
+    assert load.busy == pytest.approx(0.1)
 
 
 def test_busy_time_is_that_of_the_last_seconds() -> None:

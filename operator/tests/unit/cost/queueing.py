@@ -12,7 +12,9 @@ from kvserving_operator.cost import Load, Model, prefers_load
 Policy = Callable[[int, Load], bool]
 """Whether a hit of so many tokens is loaded."""
 WINDOW = 10.0
-"""Seconds over which u is taken, as in the sharded store."""
+"""Seconds over which u and λ are taken, as in the sharded store."""
+MEETINGS = 30.0
+"""Seconds over which p is taken."""
 MIXES: dict[str, Callable[[random.Random], int]] = {
     "14.7k to 17.9k": lambda rng: rng.randint(14_715, 17_889),
     "2k to 100k": lambda rng: int(math.exp(rng.uniform(math.log(2_000), math.log(100_000)))),
@@ -20,9 +22,11 @@ MIXES: dict[str, Callable[[random.Random], int]] = {
 }
 
 
-def stream(model: Model, mix: str, busy: float, requests: int) -> list[tuple[float, int]]:
+def stream(
+    model: Model, mix: str, busy: float, requests: int, seed: int = 1
+) -> list[tuple[float, int]]:
     """Arrival and tokens of hits that would keep a recomputing engine busy for that share."""
-    rng = random.Random(1)  # noqa: S311
+    rng = random.Random(seed)  # noqa: S311
     tokens = [MIXES[mix](rng) for _ in range(requests)]
     rate = busy * model.tokens_per_second * requests / sum(tokens)
     now, arrivals = 0.0, []
@@ -53,6 +57,9 @@ class Engine:
             self._spans.append((start, self._free))
             self.done.append((arrival, self._free - arrival))
 
+    def stepping(self, now: float) -> bool:
+        return self._free > now
+
     def busy(self, now: float) -> float:
         while self._spans and self._spans[0][1] < now - WINDOW:
             self._spans.popleft()
@@ -63,10 +70,20 @@ class Engine:
 def mean_seconds(model: Model, requests: Sequence[tuple[float, int]], policy: Policy) -> float:
     """Mean time to first token, without the first tenth."""
     engine, tier_free = Engine(), 0.0
+    seen: deque[tuple[float, bool]] = deque()
     for now, tokens in requests:
         engine.run(now)
+        while seen and seen[0][0] <= now - MEETINGS:
+            seen.popleft()
         owed = max(0.0, tier_free - now) * model.bandwidth
-        if policy(tokens, Load(busy=engine.busy(now), owed_bytes=owed)):
+        load = Load(
+            busy=engine.busy(now),
+            owed_bytes=owed,
+            arrivals=sum(at > now - WINDOW for at, _ in seen) / WINDOW,
+            met=sum(met for _, met in seen) / len(seen) if seen else None,
+        )
+        seen.append((now, engine.stepping(now)))
+        if policy(tokens, load):
             moved = tokens * model.bytes_per_token / model.bandwidth
             tier_free = max(now, tier_free) + moved
             ready = tier_free + model.request_fixed_seconds

@@ -16,6 +16,7 @@ from kvserving_operator.cost import (
     prefers_load,
     recompute_seconds,
     tier_utilization,
+    total_seconds,
 )
 from kvserving_operator.fit import LOAD_FIELDS, STEP_FIELDS, STEP_TOKENS
 
@@ -33,7 +34,13 @@ def test_the_table_that_the_store_reads_too(case: dict[str, Any]):
         engine_fixed_seconds=letters["te"],
         request_fixed_seconds=letters["tw"],
     )
-    load, tokens = Load(busy=case["busy"], owed_bytes=case["owedBytes"]), case["tokens"]
+    load = Load(
+        busy=case["busy"],
+        owed_bytes=case["owedBytes"],
+        arrivals=case["arrivals"],
+        met=case["met"],
+    )
+    tokens = case["tokens"]
     close = lambda value: pytest.approx(value, rel=1e-8)  # noqa: E731
     assert recompute_seconds(model, tokens, load) == close(wanted["recomputeSeconds"])
     assert load_seconds(model, tokens, load) == close(wanted["loadSeconds"])
@@ -41,6 +48,11 @@ def test_the_table_that_the_store_reads_too(case: dict[str, Any]):
     assert break_even_tokens(model, load) == (
         math.inf if never else close(wanted["breakEvenTokens"])
     )
+    moved = (load.owed + tokens * model.bytes_per_token) / model.bandwidth
+    loading = total_seconds(model.engine_fixed_seconds, load) + model.request_fixed_seconds + moved
+    assert loading == close(wanted["loadTotalSeconds"])
+    computing = total_seconds(tokens / model.tokens_per_second, load)
+    assert computing == close(wanted["recomputeTotalSeconds"])
     assert prefers_load(model, tokens, load) is wanted["load"]
     assert tier_utilization(model, tokens, TABLE["arrivals"]) == close(wanted["tierUtilization"])
     assert floor_bandwidth(model, load, TABLE["margin"]) == close(wanted["bypassBelow"])
