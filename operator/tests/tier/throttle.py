@@ -51,5 +51,13 @@ class Throttle:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(timeout=10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
