@@ -34,10 +34,10 @@ class WriteLog(Protocol):
     def failed(self, manifest: Manifest) -> None:
         """The object is not stored, or it is not known whether it is."""
 
-    def deleting(self, resource: Resource, namespace: str, uid: str) -> None:
+    def deleting(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         """The object with this uid is about to be deleted."""
 
-    def deleted(self, resource: Resource, namespace: str, uid: str) -> None:
+    def deleted(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         """It is deleted, or it is not known whether it is."""
 
 
@@ -53,10 +53,10 @@ class NoLog:
     def failed(self, manifest: Manifest) -> None:
         """Forget it."""
 
-    def deleting(self, resource: Resource, namespace: str, uid: str) -> None:
+    def deleting(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         """Forget it."""
 
-    def deleted(self, resource: Resource, namespace: str, uid: str) -> None:
+    def deleted(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         """Forget it."""
 
 
@@ -259,7 +259,7 @@ class ApiClient(Transport):
             "preconditions": {"uid": uid},
             "propagationPolicy": "Orphan" if orphan else "Background",
         }
-        self._writes.deleting(resource, namespace, uid)
+        self._writes.deleting(resource, namespace, name, uid)
         try:
             await self.send(
                 Request(
@@ -274,7 +274,7 @@ class ApiClient(Transport):
         except (errors.NotFoundError, errors.ConflictError):
             return False
         finally:
-            self._writes.deleted(resource, namespace, uid)
+            self._writes.deleted(resource, namespace, name, uid)
         return True
 
 

@@ -59,8 +59,8 @@ class Shelf:
     _owned: dict[Key, set[str]] = field(default_factory=dict)
     _written: dict[Key, dict[str, _Write]] = field(default_factory=dict)
     """By KVServing and name: what the watch must have seen before the shelf may answer."""
-    _deleted: dict[str, int] = field(default_factory=dict)
-    """By uid: when it was deleted, in the order of writes."""
+    _deleted: dict[_Identity, dict[str, int]] = field(default_factory=dict)
+    """By identity and uid: when it was deleted, in the order of writes."""
     _writes: int = 0
 
     @property
@@ -81,7 +81,8 @@ class Shelf:
             self._written[key] = left
             if not left:
                 del self._written[key]
-        self._deleted = {uid: place for uid, place in self._deleted.items() if place > mark}
+        for identity, places in list(self._deleted.items()):
+            self._settle(identity, {uid for uid, place in places.items() if place <= mark})
         pairs = ((before.get(i), self._held.get(i)) for i in before.keys() | self._held.keys())
         return set().union(*(_news(*pair) for pair in pairs))
 
@@ -99,7 +100,7 @@ class Shelf:
         before = self._drop(_identity(manifest))
         if kind != "DELETED":
             return _news(before, self._hold(manifest))
-        self._deleted.pop(str(manifest["metadata"].get("uid", "")), None)
+        self._settle(_identity(manifest), {str(manifest["metadata"].get("uid", ""))})
         owners = (before.owner if before else None, _owner(manifest))
         return {owner for owner in owners if owner is not None}
 
@@ -122,12 +123,16 @@ class Shelf:
         """A LIST has shown this of a KVServing: nothing older may be answered after it."""
         # After every LIST of a watch that is under way: that one may show less than this.
         self._writes += 1
-        shown = _Write(max(map(version_of, items), default=0), self._writes)
+        shown = {item["metadata"]["name"]: version_of(item) for item in items}
+        all_of_it = _Write(max(shown.values(), default=0), self._writes)
         writes = self._written.setdefault(key, {})
         for name, write in writes.items():
-            if write.version >= _UNKNOWN:
-                writes[name] = shown
-        writes[_ALL] = shown
+            # What is not there and still held here has gone since: its end has not been told yet.
+            if write.version >= _UNKNOWN and (
+                name in shown or (key.namespace, name) not in self._held
+            ):
+                writes[name] = all_of_it
+        writes[_ALL] = all_of_it
 
     # What we did
 
@@ -143,15 +148,24 @@ class Shelf:
         """It is not written, as far as is known: what a LIST shows from now on is the truth."""
         self._note(key, name, _LOST)
 
-    def deleting(self, uid: str) -> None:
+    def deleting(self, namespace: str, name: str, uid: str) -> None:
         """An object is about to be deleted."""
-        self._deleted[uid] = _UNKNOWN
+        self._deleted.setdefault((namespace, name), {})[uid] = _UNKNOWN
 
-    def deleted(self, uid: str) -> None:
+    def deleted(self, namespace: str, name: str, uid: str) -> None:
         """It is deleted, as far as is known."""
         self._writes += 1
-        if uid in self._deleted:
-            self._deleted[uid] = self._writes
+        places = self._deleted.get((namespace, name), {})
+        if uid in places:
+            places[uid] = self._writes
+
+    def _settle(self, identity: _Identity, uids: set[str]) -> None:
+        """Nothing has to be seen any more of these deletions."""
+        places = self._deleted.get(identity, {})
+        for uid in uids & places.keys():
+            del places[uid]
+        if not places:
+            self._deleted.pop(identity, None)
 
     def _note(self, key: Key, name: str, version: int) -> None:
         self._writes += 1
@@ -164,8 +178,12 @@ class Shelf:
         return True
 
     def _outlived(self, manifest: Manifest) -> bool:
+        """Alive here though we deleted it, or deleted its successor."""
+        places = self._deleted.get(_identity(manifest))
+        if not places:
+            return False
         metadata = manifest["metadata"]
-        return metadata.get("uid") in self._deleted and "deletionTimestamp" not in metadata
+        return places.keys() != {metadata.get("uid")} or "deletionTimestamp" not in metadata
 
     def _hold(self, manifest: Manifest) -> _Held | None:
         owner = _owner(manifest)
@@ -220,15 +238,15 @@ class ChildCache:
         if shelf is not None and owner is not None:
             shelf.failed(owner, manifest["metadata"]["name"])
 
-    def deleting(self, resource: Resource, namespace: str, uid: str) -> None:
+    def deleting(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         """See `WriteLog`."""
         if (shelf := self.shelf(resource, namespace)) is not None:
-            shelf.deleting(uid)
+            shelf.deleting(namespace, name, uid)
 
-    def deleted(self, resource: Resource, namespace: str, uid: str) -> None:
+    def deleted(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         """See `WriteLog`."""
         if (shelf := self.shelf(resource, namespace)) is not None:
-            shelf.deleted(uid)
+            shelf.deleted(namespace, name, uid)
 
     def _place(self, manifest: Manifest) -> tuple[Shelf | None, Key | None]:
         shelf = self.shelf(resource_of(manifest), manifest["metadata"]["namespace"])

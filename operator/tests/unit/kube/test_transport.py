@@ -364,11 +364,11 @@ class Log:
     def failed(self, manifest: dict[str, Any]) -> None:
         self._note(f"failed {manifest['metadata']['name']}")
 
-    def deleting(self, resource: paths.Resource, namespace: str, uid: str) -> None:
-        self._note(f"deleting {resource} {namespace} {uid}")
+    def deleting(self, resource: paths.Resource, namespace: str, name: str, uid: str) -> None:
+        self._note(f"deleting {resource} {namespace} {name} {uid}")
 
-    def deleted(self, resource: paths.Resource, namespace: str, uid: str) -> None:
-        self._note(f"deleted {resource} {namespace} {uid}")
+    def deleted(self, resource: paths.Resource, namespace: str, name: str, uid: str) -> None:
+        self._note(f"deleted {resource} {namespace} {name} {uid}")
 
     def _note(self, line: str) -> None:
         # A set: on a machine without time to spare a request may be sent twice.
@@ -386,8 +386,8 @@ async def test_writes_are_told_before_and_after(server: Server) -> None:
     assert log.lines == [
         "applying a b after nothing",
         "applied X after PATCH",
-        "deleting pods n u after PATCH",
-        "deleted pods n u after DELETE PATCH",
+        "deleting pods n p u after PATCH",
+        "deleted pods n p u after DELETE PATCH",
     ]
 
 
@@ -403,8 +403,8 @@ async def test_what_became_of_a_write_without_an_answer_is_left_open(server: Ser
     assert log.lines == [
         "applying a b after nothing",
         "failed a b after PATCH",
-        "deleting pods n u after PATCH",
-        "deleted pods n u after DELETE PATCH",
+        "deleting pods n p u after PATCH",
+        "deleted pods n p u after DELETE PATCH",
     ]
 
 
