@@ -76,17 +76,11 @@ def test_predictions_of_the_paper_for_16k() -> None:
     assert utilisation(PAPER, 16_390, 1.21) == pytest.approx(0.09, abs=0.002)
 
 
-@given(
-    tokens=st.integers(1, 400_000),
-    busy=st.floats(0, 0.98),
-    owed=st.floats(0, 1e11),
-    bandwidth=st.floats(1e8, 1e11),
-)
-def test_the_decision_is_the_break_even_length(
-    tokens: int, busy: float, owed: float, bandwidth: float
+@given(tokens=st.integers(1, 400_000), owed=st.floats(0, 1e11), bandwidth=st.floats(1e8, 1e11))
+def test_on_an_idle_engine_the_decision_is_the_break_even_length(
+    tokens: int, owed: float, bandwidth: float
 ) -> None:
-    model = Model(52_200, 48_400, bandwidth, 0.182, 0.148)
-    load = Load(busy=busy, owed=owed)
+    model, load = Model(52_200, 48_400, bandwidth, 0.182, 0.148), Load(owed=owed)
     edge = break_even(model, load)
     if math.isfinite(edge) and abs(tokens - edge) < 1e-6 * edge:
         return
@@ -94,6 +88,26 @@ def test_the_decision_is_the_break_even_length(
     assert (decision.mode is Mode.ASYNC) == (tokens > edge)
     assert decision.load_seconds is not None
     assert decision.recompute_seconds is not None
+
+
+@given(
+    tokens=st.integers(1, 400_000),
+    more=st.integers(0, 400_000),
+    load=st.builds(
+        Load,
+        busy=st.floats(0, 1),
+        met=st.none() | st.floats(0, 1),
+        arrivals=st.floats(0, 100),
+        owed=st.floats(0, 1e11),
+    ),
+    bandwidth=st.floats(1e8, 1e11),
+)
+def test_what_is_longer_than_a_prompt_that_is_loaded_is_loaded(
+    tokens: int, more: int, load: Load, bandwidth: float
+) -> None:
+    rules = Rules(model=Model(52_200, 48_400, bandwidth, 0.182, 0.148))
+    if choose(rules, tokens, load).mode is Mode.ASYNC:
+        assert choose(rules, tokens + more, load).mode is Mode.ASYNC
 
 
 def test_bytes_already_owed_shed_loads() -> None:

@@ -86,19 +86,37 @@ def test_the_floor_of_bandwidth_falls_with_load():
     assert floor_bandwidth(PAPER, Load(busy=3)) == 0
 
 
-@given(
-    tokens=st.integers(1, 400_000),
-    busy=st.floats(0, 1),
-    owed=st.floats(0, 1e11),
-    bandwidth=st.floats(1e8, 1e11),
-)
-def test_the_decision_is_the_break_even_length(
-    tokens: int, busy: float, owed: float, bandwidth: float
+@given(tokens=st.integers(1, 400_000), owed=st.floats(0, 1e11), bandwidth=st.floats(1e8, 1e11))
+def test_on_an_idle_engine_the_decision_is_the_break_even_length(
+    tokens: int, owed: float, bandwidth: float
 ):
-    there, load = model(bandwidth=bandwidth), Load(busy=busy, owed_bytes=owed)
+    there, load = model(bandwidth=bandwidth), Load(owed_bytes=owed)
     edge = break_even_tokens(there, load)
     if abs(tokens - edge) > 1:
         assert prefers_load(there, tokens, load) is (tokens > edge)
+
+
+LOADS = st.builds(
+    Load,
+    busy=st.floats(0, 1),
+    met=st.none() | st.floats(0, 1),
+    arrivals=st.floats(0, 100),
+    owed_bytes=st.floats(0, 1e11),
+)
+
+
+@given(
+    tokens=st.integers(1, 400_000),
+    more=st.integers(0, 400_000),
+    load=LOADS,
+    bandwidth=st.floats(1e8, 1e11),
+)
+def test_what_is_longer_than_a_prompt_that_is_loaded_is_loaded(
+    tokens: int, more: int, load: Load, bandwidth: float
+):
+    there = model(bandwidth=bandwidth)
+    if prefers_load(there, tokens, load):
+        assert prefers_load(there, tokens + more, load)
 
 
 @given(first=st.floats(0, 0.98), more=st.floats(0, 0.5), owed=st.floats(0, 1e9))
