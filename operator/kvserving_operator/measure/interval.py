@@ -17,6 +17,13 @@ from kvserving_operator.tuner import HotFacts
 
 _REPORTING: Final = "ranks_reporting"
 _DECLINED: Final = "decision_bypass_recomputecheaper"
+_SPARED: Final = (
+    _DECLINED,
+    "decision_bypass_bypassed",
+    "decision_bypass_belowmintokens",
+    "decision_bypass_modeset",
+)
+"""What is counted of hits that were not loaded though they might have been."""
 _LEAST_READ_SECONDS: Final = 0.001
 """Less time spent reading says nothing of a rate."""
 _LEAST_VALUES: Final = 64
@@ -61,6 +68,8 @@ class Interval:
     """Values (of a stock engine: bytes) that came from it for requests: no probes."""
     declined: float | None = None
     """Hits that were recomputed, because that was predicted to be cheaper."""
+    spared: float | None = None
+    """Hits that were not loaded, whether by the model or by what is set."""
     open_breakers: float | None = None
     """Share of the tier's instances that engines have given up."""
     hot: HotFacts | None = None
@@ -87,6 +96,7 @@ def between(before: Reading | None, now: Reading, *, stale_after: float) -> Inte
         writes=_sum(pair.moved("bytes_written", "tierWriteBytes") for pair in pairs),
         hits=_sum(_hits(pair) for pair in pairs),
         declined=_sum(pair.counted(_DECLINED) for pair in pairs),
+        spared=_sum(pair.counted(name) for pair in pairs for name in _SPARED),
         open_breakers=_open(states),
         hot=hot_facts(
             {} if before is None else before.decoders,

@@ -64,6 +64,6 @@ async def _authority(client: Secrets, plan: Plan, tier: TierPlan) -> str:
     secret = await client.get(paths.SECRETS, plan.namespace, tier.tls_secret)
     data: Mapping[str, str] = (secret or {}).get("data") or {}
     try:
-        return base64.b64decode(data.get("ca.crt") or "", validate=True).decode("ascii")
+        return base64.b64decode(data.get("ca.crt") or "", validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return ""

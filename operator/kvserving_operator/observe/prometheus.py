@@ -19,6 +19,7 @@ import aiohttp
 from kvserving_operator.measure import EngineFacts
 from kvserving_operator.observe import promql
 from kvserving_operator.observe.scraped import facts_of
+from kvserving_operator.observe.trust import context_of
 
 DEADLINE: Final = 5.0
 """Seconds for all answers about an object, which are asked for at once."""
@@ -209,7 +210,7 @@ class Prometheus:
             if len(self._contexts) > _CONNECTIONS:
                 self._contexts.clear()
             try:
-                context = ssl.create_default_context(cadata=server.authority)
+                context = context_of(server.authority)
             except ssl.SSLError:
                 raise _FaultError(Fault.CERTIFICATE) from None
             self._contexts[server.authority] = context

@@ -59,6 +59,8 @@ class _Watched:
     asked_at: float
     targets: frozenset[str] = frozenset()
     """The identities that the last look was at."""
+    tried: frozenset[str] = frozenset()
+    """Those that it was to be at, also where it failed."""
     states: dict[str, InstanceState] = field(default_factory=dict)
     health: TierHealth | None = None
     due: float = 0.0
@@ -103,7 +105,7 @@ class Tiers:
         """
         now = self._clock()
         watched = self._of(key, uid, now)
-        changed = not targets <= watched.targets and now >= watched.earliest
+        changed = not targets <= watched.tried and now >= watched.earliest
         if watched.task is None and (changed or now >= watched.due):
             watched.earliest = now + SOON
             look = self._look(watched, targets, interval, found)
@@ -125,7 +127,7 @@ class Tiers:
         return watched
 
     def _told(self, watched: _Watched, targets: frozenset[str]) -> TierHealth:
-        soon = watched.task is not None or not targets <= watched.targets
+        soon = watched.task is not None or not targets <= watched.tried
         again = SOON if soon else max(SOON, watched.due - self._clock())
         if watched.health is None:
             return TierHealth(asked=True, look_again=again)
@@ -135,16 +137,17 @@ class Tiers:
     async def _look(
         self, watched: _Watched, targets: frozenset[str], interval: float, found: Found
     ) -> None:
+        watched.tried, looked = targets, False
         try:
             watched.health = await self._looked(watched, found)
-            watched.targets = targets
+            watched.targets, looked = targets, True
         except RequestError as error:
             logger.warning("%s/%s: no look at the tier: %s", *watched.key, error)
         except Exception:
             # Whatever it is, it is about the tier and must not end the passes of the object.
             logger.exception("%s/%s: the look at the tier failed", *watched.key)
         finally:
-            good = self._is_good(watched)
+            good = looked and self._is_good(watched)
             watched.unsure = 0 if good else min(watched.unsure + 1, 30)
             wait = interval if good else min(interval, UNSURE * 2 ** (watched.unsure - 1))
             watched.due = self._clock() + wait

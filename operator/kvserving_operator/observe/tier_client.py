@@ -17,6 +17,8 @@ from typing import Any, Final
 from valkey import exceptions
 from valkey.asyncio import Connection
 
+from kvserving_operator.observe.trust import context_of
+
 TIMEOUT: Final = 2.0
 """Seconds for a connection from its first packet to its last answer."""
 CONNECT_TIMEOUT: Final = 1.0
@@ -221,7 +223,7 @@ class _Reader:
 @lru_cache(maxsize=_CONTEXTS)
 def _context(authority: str) -> ssl.SSLContext:
     """Making one reads all the system's authorities, which takes many times a connection."""
-    return ssl.create_default_context(cadata=authority or None)
+    return context_of(authority)
 
 
 def _unopened(error: Exception) -> TierError:

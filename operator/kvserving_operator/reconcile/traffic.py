@@ -24,7 +24,8 @@ class Watched:
         """With one more interval; one in which nothing was measured changes nothing."""
         if interval.hits is None or interval.writes is None:
             return self
-        if interval.hits > 0:
+        # Also a hit that is recomputed shows that engines find what they wrote.
+        if interval.hits > 0 or interval.spared:
             return Watched(traffic=Traffic.HITS)
         if interval.writes > 0:
             since = self.hits_missing_since if self.hits_missing_since is not None else now

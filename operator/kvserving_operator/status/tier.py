@@ -70,9 +70,8 @@ def _unseen(situation: Situation) -> Condition:
     """Before the first look has ended: what was said last, so that a restart changes nothing."""
     before = find(situation.previous.conditions, _TYPE)
     if before is not None and _is_of_looks(before, situation.generation):
-        return condition(
-            _TYPE, status=before.status, reason=Reason(before.reason), message=before.message
-        )
+        # As it stands: an operator of another version may have had a reason that is unknown here.
+        return before
     message = "not every instance was looked at yet"
     return condition(
         _TYPE, status=ConditionStatus.UNKNOWN, reason=Reason.NOT_MEASURED, message=message

@@ -68,7 +68,7 @@ def _hits(measured: Measured, previous: KVServingStatus) -> Condition:
     type_ = ConditionType.REMOTE_HITS_OBSERVED
     match measured.traffic:
         case Traffic.HITS:
-            message = "engines load KV from the tier"
+            message = "engines find KV in the tier"
             return condition(type_, status=_TRUE, reason=Reason.HITS_OBSERVED, message=message)
         case Traffic.WRITES_WITHOUT_HITS:
             why = Reason.WRITES_WITHOUT_HITS

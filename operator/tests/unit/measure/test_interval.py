@@ -35,6 +35,7 @@ def test_what_moved_between_two_looks():
     assert (found.read, found.writes) == (2e9, 1e9)
     assert found.hits == 180, "probes are no hits"
     assert found.declined == 3
+    assert found.spared == 3
     assert found.busy == pytest.approx(0.4)
     assert found.tier_rate == pytest.approx(2e9 / (0.4 / 2)), "two ranks read at once"
     assert found.first_token_seconds == pytest.approx(0.25), "of the ten that came since"
@@ -42,6 +43,13 @@ def test_what_moved_between_two_looks():
     assert found.bytes_per_value == pytest.approx(15e9 / 1500)
     assert found.open_breakers == 0.0
     assert found.age_seconds == 3.0
+
+
+@pytest.mark.parametrize("why", ["bypassed", "belowmintokens", "modeset", "recomputecheaper"])
+def test_hits_that_were_not_loaded_are_counted_whatever_the_reason(why: str):
+    counters = {**LATER, "decision_bypass_recomputecheaper": 0.0, f"decision_bypass_{why}": 5.0}
+    counters["decision_bypass_nohit"] = 900.0
+    assert happened(engine(), replace(later(), store=store(counters))).spared == 5
 
 
 def test_the_first_look_knows_states_alone():

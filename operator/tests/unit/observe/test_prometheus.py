@@ -184,3 +184,11 @@ async def test_queries_name_the_object_s_pods_in_few_words(odd: Odd):
     assert all(re.fullmatch(pattern, name) for name in names)
     assert not re.fullmatch(pattern, "xzy-prefill-0")
     assert not re.fullmatch(pattern, "x.y-valkey-0")
+
+
+@pytest.mark.parametrize("authority", ["", "nonsense", "# Autorit\u00e9 de certification\n"])
+async def test_a_bundle_without_a_certificate_is_a_fault(odd: Odd, authority: str):
+    async with Prometheus() as source:
+        server = Server(url=odd.url, authority=authority or " ")
+        assert await ask(source, server) == Reading(fault=Fault.CERTIFICATE)
+    assert odd.asked == []

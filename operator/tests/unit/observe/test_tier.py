@@ -12,6 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvserving_operator.api.conditions import Reason
+from kvserving_operator.kube.errors import RequestError
+from kvserving_operator.kube.paths import Key
+from kvserving_operator.observe.tier import Tiers
 from kvserving_operator.observe.tier_client import Failure
 from kvserving_operator.observe.tier_health import (
     LOOKS,
@@ -311,3 +314,21 @@ def test_whatever_is_read_something_is_said(looks: Sequence[Sequence[Reading]]) 
         assert bool(health.faults) == (health.good < 3)
         for told in (*health.faults, *health.concerns):
             assert not re.search(r"\d", re.sub(r"x-valkey-\d|\d more", "", told.message))
+
+
+@pytest.mark.parametrize("error", [RequestError("no answer"), RuntimeError("odd")])
+async def test_a_look_that_fails_is_tried_again_ever_more_seldom(error: Exception) -> None:
+    """Not once a second: what is wrong with a Secret or its reader may stay so for days."""
+    now, looks = 1000.0, 0
+
+    async def found() -> Sequence[Instance]:
+        nonlocal looks
+        looks += 1
+        raise error
+
+    async with Tiers(clock=lambda: now) as tiers:
+        for _ in range(600):
+            health = await tiers.look(Key("n", "x"), "u", frozenset({"i"}), 60.0, found)
+            now += 1.0
+    assert not health.seen
+    assert looks == 12, "after 10, 20, 40 seconds, then once an interval"

@@ -43,6 +43,14 @@ def watched(*steps: tuple[float, float | None, float | None]) -> Traffic | None:
     return seen.traffic
 
 
+def test_hits_that_are_recomputed_are_hits() -> None:
+    """A bypass, or a model by which computing is quicker, must not be told as wrong keys."""
+    seen = Watched()
+    for at in (0.0, 60.0, PATIENCE, 2 * PATIENCE):
+        seen = seen.seen(replace(moved(0, 9), spared=3.0), at)
+    assert seen.traffic is Traffic.HITS
+
+
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [

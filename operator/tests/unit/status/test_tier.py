@@ -117,6 +117,16 @@ def test_a_restart_of_the_operator_says_the_same_until_it_has_looked(
     assert of(TierHealth(asked=True), previous=written) == written
 
 
+def test_what_another_version_said_stands_until_it_has_looked() -> None:
+    good = managed(SEEN)
+    conditions = tuple(
+        c.model_copy(update={"reason": "Splendid"}) if c.type == TYPE else c
+        for c in good.conditions
+    )
+    before = good.model_copy(update={"conditions": conditions})
+    assert got(managed(TierHealth(asked=True), previous=before)) == (TRUE, "Splendid")
+
+
 def test_another_spec_is_looked_at_anew() -> None:
     written = external(SEEN)
     status = external(TierHealth(asked=True), previous=written, generation=2)
