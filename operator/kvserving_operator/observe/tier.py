@@ -95,6 +95,13 @@ class Tiers:
                 for state in watched.states.values():
                     yield watched.key, state
 
+    def limits(self, uid: str) -> frozenset[int]:
+        """What instances of the object said at their last look that they may hold, in bytes."""
+        watched = self._watched.get(uid)
+        told = () if watched is None else watched.states.values()
+        known = (state.reading.numbers.most_bytes for state in told)
+        return frozenset(limit for limit in known if limit is not None)
+
     async def look(
         self, key: Key, uid: str, targets: frozenset[str], interval: float, found: Found
     ) -> TierHealth:

@@ -124,7 +124,8 @@ class Reconciler:
         outcome = await self._act(live, planned, observed, served - observed.silent)
         healths = healths_of(planned, outcome.observed, child_names(key.name))
         if isinstance(planned, Plan) and outcome.complete and not planned.suspended:
-            full = await resized(self._client, planned, outcome.observed, healths)
+            limits = self._tiers.limits(uid) if self._tiers is not None else frozenset()
+            full = await resized(self._client, planned, outcome.observed, healths, limits)
             outcome = replace(outcome, full=full)
             await replace_outdated(self._client, key, planned, healths, uid=uid, spared=full)
         rotation = await self._rotate(live, planned, outcome)

@@ -4,11 +4,14 @@ What grows gets its pod first: an instance in a pod of the old size must not fil
 have. What shrinks is told its new limit at once, and lets go of the keys used least. On disks that
 matters: an instance writes all that it holds when it ends, and would read all of it in a pod that
 is too small. So such a pod is replaced when what it holds fits.
+
+A change that is taken back leaves pods of the present revision with the limit of the other one:
+the look at the tier shows it, and they are told too.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,31 +46,39 @@ class Fit:
 
 
 async def resized(
-    client: ApiClient, plan: Plan, observed: Observed, healths: Mapping[Role, RoleHealth | None]
+    client: ApiClient,
+    plan: Plan,
+    observed: Observed,
+    healths: Mapping[Role, RoleHealth | None],
+    limits: Set[int] = frozenset(),
 ) -> tuple[str, ...]:
     """Tell the instances in pods of an old revision what they may hold.
 
-    The names of those that must not be replaced yet. One that cannot be asked holds nothing up.
+    `limits`: what instances said at the last look that they may hold, in bytes; where that is not
+    what the plan says, all are told. The names of those that must not be replaced yet. One that
+    cannot be asked holds nothing up.
     """
     tier, secret = plan.tier, observed.child(paths.SECRETS, plan.names.auth)
     health = healths.get(Role.VALKEY)
-    if tier is None or secret is None or health is None or not health.outdated:
+    if tier is None or secret is None or health is None or plan.rollout_paused:
         return ()
-    if plan.rollout_paused:
+    strayed = not limits <= {tier.maxmemory_bytes}
+    if not health.outdated and not strayed:
         return ()
     auth = auth_from(secret)
     pods = await client.list(
         paths.PODS, plan.namespace, selector=selector(plan.name, Role.VALKEY.value), fresh=True
     )
-    limits = {pod["metadata"]["name"]: allowed(pod, tier.maxmemory_bytes) for pod in pods}
+    bounds = {pod["metadata"]["name"]: allowed(pod, tier.maxmemory_bytes) for pod in pods}
     old = {pod.name for pod in health.pods if pod.revision != health.revision}
+    due = bounds.keys() & ({pod.name for pod in health.pods} if strayed else old)
     found = await addresses_of(client, plan, tier, observed)
-    asked = {name: at for name, at in found.items() if at is not None and name in old & set(limits)}
-    fits = await asyncio.gather(*(told(at, auth, limits[name]) for name, at in asked.items()))
+    asked = {name: at for name, at in found.items() if at is not None and name in due}
+    fits = await asyncio.gather(*(told(at, auth, bounds[name]) for name, at in asked.items()))
     return tuple(
         name
         for name, fit in zip(asked, fits, strict=True)
-        if tier.volume is not None and fit is not None and not fit.fits
+        if tier.volume is not None and name in old and fit is not None and not fit.fits
     )
 
 

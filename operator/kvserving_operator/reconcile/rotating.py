@@ -7,6 +7,7 @@ else follows from the Secret in the next pass: the ACL file, the engines' new re
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -50,6 +51,7 @@ _SOONEST: Final = 2.0
 _LATEST: Final = 30.0
 """Seconds between looks at instances that have not followed yet: the longer, the more seldom."""
 _NAMED: Final = 3
+_REMEMBERED: Final = 5000
 
 
 class Rotating:
@@ -59,7 +61,7 @@ class Rotating:
         self._client = client
         self._clock = clock
         # By uid: since when instances are waited for. Of use for the pace of looks alone.
-        self._since: dict[str, float] = {}
+        self._since: OrderedDict[str, float] = OrderedDict()
 
     async def __call__(self, live: Manifest, plan: Plan | Refusal, outcome: Outcome) -> Rotation:
         """The next step where it is due; the Secret is all that is remembered of it."""
@@ -147,6 +149,9 @@ class Rotating:
     def _next_look(self, uid: str) -> float:
         now = self._clock()
         waited = now - self._since.setdefault(uid, now)
+        # Objects that went in the middle of a rotation: nothing tells of them here.
+        while len(self._since) > _REMEMBERED:
+            self._since.popitem(last=False)
         return min(_LATEST, max(_SOONEST, waited / 4))
 
 

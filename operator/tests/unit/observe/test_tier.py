@@ -24,7 +24,7 @@ from kvserving_operator.observe.tier_health import (
     judged,
 )
 from kvserving_operator.observe.tier_info import Numbers, numbers
-from kvserving_operator.observe.tier_probe import Place, Reading
+from kvserving_operator.observe.tier_probe import Instance, Place, Reading
 
 INFO = b"""# Server\r
 redis_version:7.2.4\r
