@@ -7,7 +7,7 @@ from kvserving_operator.api.v1alpha1 import CostModelStatus, KVServingStatus
 from kvserving_operator.fit import Numbers
 from kvserving_operator.measure import EngineFacts, Reading
 from kvserving_operator.plan.tuning import TuningPlan
-from kvserving_operator.tuner import Knob, Loading, Settings, State, from_text
+from kvserving_operator.tuner import Knob, Loading, Mode, Settings, State, from_text
 
 _FREE: Final = (None, Loading.AUTO.value, Loading.BYPASS.value)
 """Loading as the tuner sets it."""
@@ -19,7 +19,7 @@ def first_state(stored: KVServingStatus, plan: TuningPlan, at: float) -> State:
     state = from_text(text)
     if state == State():
         state = State(in_force=dict(plan.settings.pinned))
-    if plan.hot is not None and Knob.HOT_PERCENT not in state.in_force:
+    if plan.hot is not None and not isinstance(state.in_force.get(Knob.HOT_PERCENT), float):
         state = replace(state, in_force={**state.in_force, Knob.HOT_PERCENT: plan.start_percent})
     # As if it had been probed now: its patience begins anew.
     return replace(state, probed=at)
@@ -36,6 +36,17 @@ def unpinned(state: State, settings: Settings) -> State:
         return state
     kept = {knob: value for knob, value in state.in_force.items() if knob not in dropped}
     return replace(state, in_force=kept)
+
+
+def within_bounds(state: State, settings: Settings) -> State:
+    """HOT is no further than the spec now lets it be, also while nothing asks for another share."""
+    now = state.in_force.get(Knob.HOT_PERCENT)
+    if not settings.hot or settings.mode is not Mode.APPLY or not isinstance(now, float):
+        return state
+    bounded = min(max(now, settings.hot_least), settings.hot_most)
+    if bounded == now:
+        return state
+    return replace(state, in_force={**state.in_force, Knob.HOT_PERCENT: bounded})
 
 
 def last_good(model: CostModelStatus | None) -> Numbers:

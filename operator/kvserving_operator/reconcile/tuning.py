@@ -247,7 +247,8 @@ def _decided(record: _Record, sight: Sight, reading: Reading) -> Outcome | None:
         settings = replace(settings, mode=Mode.OFF)
     elif settings.stock and settings.mode is Mode.APPLY:
         settings = replace(settings, mode=Mode.RECOMMEND)
-    outcome = decide(seeds.unpinned(record.state, settings), facts, settings)
+    state = seeds.within_bounds(seeds.unpinned(record.state, settings), settings)
+    outcome = decide(state, facts, settings)
     turned = outcome.change is not None and not outcome.recommend
     if turned and outcome.reason is Reason.NO_PROBE:
         record.knowledge = record.knowledge.without_bandwidth()

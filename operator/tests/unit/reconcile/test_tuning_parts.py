@@ -139,6 +139,25 @@ def test_what_is_not_pinned_any_more_is_let_go_of():
     assert seeds.unpinned(bypassed, Settings(mode=Mode.APPLY)) is bypassed
 
 
+@pytest.mark.parametrize(("now", "then"), [(40.0, 25.0), (5.0, 10.0), (15.0, 15.0)])
+def test_bounds_of_hot_that_were_drawn_closer_hold_at_once(now: float, then: float):
+    state = State(in_force={Knob.HOT_PERCENT: now})
+    settings = Settings(mode=Mode.APPLY, hot=True, hot_least=10.0, hot_most=25.0)
+    assert seeds.within_bounds(state, settings).in_force == {Knob.HOT_PERCENT: then}
+    for untouched in (replace(settings, mode=Mode.RECOMMEND), replace(settings, hot=False)):
+        assert seeds.within_bounds(state, untouched) is state
+
+
+def test_a_share_that_is_none_is_that_of_the_pods():
+    engine = {"engine.type": "SGLang", "router.type": "SMG", "engine.features": ["GraniKV"]}
+    made = planned({**engine, "kvCache.hot": {"mode": "Auto", "percent": 15}}).tuning
+    assert made is not None
+    odd = TuningStatus(state='{"inForce":{"HotPercent":"x"}}')
+    assert seeds.first_state(KVServingStatus(tuning=odd), made, 1.0).in_force == {
+        Knob.HOT_PERCENT: 15.0
+    }
+
+
 def test_settings_are_complete_and_a_model_without_numbers_is_none():
     assert wanted(State(), plan()) == ControlSettings(mode="Auto", min_tokens=0)
     state = State(in_force={Knob.LOADING: "Bypass", Knob.MIN_TOKENS: 512.0, Knob.MODEL: MODEL})
