@@ -23,6 +23,26 @@ class Secrets(Protocol):
         """The object, or None."""
 
 
+def running_pods(tier: TierPlan, observed: Observed) -> dict[int, Manifest]:
+    """The instances' own pods that run and have an address, by ordinal.
+
+    The workload's own alone: passwords are not for whoever wears their labels.
+    """
+    workload = observed.child(paths.STATEFULSETS, tier.name)
+    if workload is None:
+        return {}
+    found = {}
+    for pod in observed.pods_of(Role.VALKEY.value):
+        metadata, status = pod["metadata"], pod.get("status") or {}
+        _, _, number = metadata["name"].rpartition("-")
+        runs = status.get("phase") == "Running" and status.get("podIP")
+        if not runs or "deletionTimestamp" in metadata or not number.isdigit():
+            continue
+        if is_ours(pod, workload["metadata"]["uid"]) and int(number) < tier.instances:
+            found[int(number)] = pod
+    return found
+
+
 async def addresses_of(
     client: Secrets, plan: Plan, tier: TierPlan, observed: Observed
 ) -> dict[str, Address | None]:
@@ -30,23 +50,15 @@ async def addresses_of(
 
     By the pod's IP: a name may be in a resolver's cache. The certificate is for the name.
     """
-    workload = observed.child(paths.STATEFULSETS, tier.name)
-    uid = "" if workload is None else str(workload["metadata"]["uid"])
     running = {
-        pod["metadata"]["name"]: str(pod["status"]["podIP"])
-        for pod in observed.pods_of(Role.VALKEY.value)
-        if _runs(pod) and is_ours(pod, uid)
+        f"{tier.name}-{ordinal}": str(pod["status"]["podIP"])
+        for ordinal, pod in running_pods(tier, observed).items()
     }
     authority = await _authority(client, plan, tier)
     if tier.tls_secret and not authority:
         running = {}
     names = (f"{tier.name}-{ordinal}" for ordinal in range(tier.instances))
     return {name: _address(plan, running.get(name), name, authority) for name in names}
-
-
-def _runs(pod: Manifest) -> bool:
-    has_address = bool((pod.get("status") or {}).get("podIP"))
-    return has_address and "deletionTimestamp" not in pod["metadata"]
 
 
 def _address(plan: Plan, host: str | None, name: str, authority: str) -> Address | None:

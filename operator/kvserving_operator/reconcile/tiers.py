@@ -7,10 +7,10 @@ from urllib.parse import unquote
 
 from kvserving_operator.engines import paths as files
 from kvserving_operator.engines import ports
-from kvserving_operator.engines.base import Role, TierAccess, TierAuth
+from kvserving_operator.engines.base import TierAccess, TierAuth
 from kvserving_operator.kube import paths
 from kvserving_operator.observe.gather import Observed, Reader
-from kvserving_operator.observe.labels import is_ours
+from kvserving_operator.observe.instances import running_pods
 from kvserving_operator.observe.tier import NoInstancesError, Tiers
 from kvserving_operator.observe.tier_client import Address, Login, Trust
 from kvserving_operator.observe.tier_health import TierHealth
@@ -27,33 +27,13 @@ async def tier_health(
     if tiers is None or not isinstance(planned, Plan) or planned.tier_access is None:
         return TierHealth()
     access = planned.tier_access
-    pods = _pods(planned, observed) if planned.tier is not None else None
+    pods = running_pods(planned.tier, observed) if planned.tier is not None else None
     secret = observed.child(paths.SECRETS, planned.names.auth)
     if pods is not None and (not pods or secret is None):
         return TierHealth(asked=True)
     look = _Look(reader, observed.key.namespace, access, pods, secret)
     interval = planned.look_seconds
     return await tiers.look(observed.key, observed.uid, look.targets, interval, look.instances)
-
-
-def _pods(planned: Plan, observed: Observed) -> dict[int, Manifest]:
-    """The instances' own pods that run and have an address, by ordinal.
-
-    The workload's own alone: passwords are not for whoever wears their labels.
-    """
-    workload = observed.child(paths.STATEFULSETS, planned.names.valkey)
-    if workload is None or planned.tier is None:
-        return {}
-    found = {}
-    for pod in observed.pods_of(Role.VALKEY.value):
-        metadata, status = pod["metadata"], pod.get("status") or {}
-        _, _, number = metadata["name"].rpartition("-")
-        runs = status.get("phase") == "Running" and status.get("podIP")
-        if not runs or "deletionTimestamp" in metadata or not number.isdigit():
-            continue
-        if is_ours(pod, workload["metadata"]["uid"]) and int(number) < planned.tier.instances:
-            found[int(number)] = pod
-    return found
 
 
 class _Look:
