@@ -139,11 +139,17 @@ def tier_plan(
         carried_by=(proposal.cache_role,),
         tls_secret=_tls_secret(proposal, names),
         certificate=_certificate(proposal, names, namespace),
-        volume=VolumePlan(size=claim.size, storage_class=claim.storage_class_name)
+        volume=VolumePlan(size=_whole_bytes(claim.size), storage_class=claim.storage_class_name)
         if claim is not None
         else None,
         grace_seconds=GRACE_SECONDS + (memory // WRITE_BYTES_PER_SECOND if claim else 0),
     )
+
+
+def _whole_bytes(size: str) -> str:
+    """A claim's size as the API server stores it: it rounds parts of a byte up."""
+    whole = quantity.to_bytes(size)
+    return size if quantity.parse(size) == whole else str(whole)
 
 
 def _tls_secret(proposal: Proposal, names: Names) -> str:

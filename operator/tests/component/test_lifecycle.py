@@ -92,6 +92,7 @@ def test_status_tells_what_is_there(
     cluster = served.cluster
     cluster.create(example("told", decode__replicas=2))
     cluster.settled("told")
+    cluster.wait_condition("told", "RemoteTierReady", "True")
     status = cluster.status("told")
     assert status["phase"] == "Ready"
     assert status["observedGeneration"] == 1
@@ -123,6 +124,8 @@ def test_status_tells_what_is_there(
         "RemoteTierReady": "True",
         "RouterReady": "True",
         "TransferHealthy": "Unknown",
+        "RemoteHitsObserved": "Unknown",
+        "TierWorthReading": "Unknown",
         "Reconciling": "False",
         "Stalled": "False",
     }

@@ -52,6 +52,7 @@ def test_two_objects_have_no_child_in_common(pair: Pair) -> None:
     assert len(ones) == len(others) > 20
     assert not ones.keys() & others.keys()
     secrets = [dict(c["data"]) for n, c in {**ones, **others}.items() if n.startswith("secrets/")]
+    assert {secret.pop("rotation-step") for secret in secrets} == {"c2V0dGxlZA=="}  # settled
     assert not set(secrets[0].values()) & set(secrets[1].values())
 
 

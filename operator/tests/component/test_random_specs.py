@@ -122,7 +122,7 @@ def left_alone(served: Served, names: list[str]) -> None:
     wait_for(
         lambda: (
             served.operator.metric("kvserving_operator_passes_total") >= before + len(names)
-            and served.operator.metric("kvserving_operator_queue_depth") == 0
+            and served.operator.metric("kvserving_operator_queue_due") == 0
         ),
         what="another pass over each",
     )

@@ -170,7 +170,7 @@ def _another_pass_writes_nothing(served: Served, name: str) -> None:
     wait_for(
         lambda: (
             operator.metric(passes) > before
-            and operator.metric("kvserving_operator_queue_depth") == 0
+            and operator.metric("kvserving_operator_queue_due") == 0
         ),
         what="another pass",
     )

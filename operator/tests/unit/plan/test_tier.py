@@ -115,6 +115,16 @@ def test_an_instance_with_a_disk_is_given_time_to_write():
     assert kept.grace_seconds == 30 + 10 * 1024 // 100
 
 
+@pytest.mark.parametrize(
+    ("size", "claimed"),
+    [("20Gi", "20Gi"), ("500G", "500G"), ("1.5Ti", "1.5Ti"), ("1000.5", "1001"), ("0.3k", "0.3k")],
+)
+def test_a_claim_is_of_whole_bytes_as_the_server_stores_it(size: str, claimed: str):
+    kept = tier(remote({"persistence": {"volumeClaim": {"size": size}}}))
+    assert kept.volume is not None
+    assert kept.volume.size == claimed
+
+
 def test_both_roles_keep_away_from_an_external_tier_but_one():
     plan = planned(
         {**EXTERNAL, **SPLIT, "prefill.accelerator": {"resourceName": ""}, URL: "redis://c:1"}
