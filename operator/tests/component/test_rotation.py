@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,12 @@ def ask(cluster: Cluster, value: str) -> None:
 
 def step(cluster: Cluster) -> str:
     return secret_of(cluster, NAME)[STEP]
+
+
+def asked_and_at(cluster: Cluster, reached: str) -> dict[str, str] | None:
+    """The Secret, once a rotation was asked for and is at this step."""
+    secret = secret_of(cluster, NAME)
+    return secret if secret[STEP] == reached and secret.get("rotation-request") else None
 
 
 def uids(cluster: Cluster, role: str) -> dict[str, str]:
@@ -125,11 +132,9 @@ def test_an_operator_that_dies_at_every_step_is_followed_by_one_that_goes_on(
         with Watch(cluster, kubelet) as watch:
             ask(cluster, "one")
             for reached in ("next", "previous", "retired", "settled"):
-                wait_for(
-                    lambda reached=reached: (
-                        step(cluster) == reached
-                        and secret_of(cluster, NAME).get("rotation-request")
-                    ),
+                # Kept as it is found: the second rotation begins right after the first.
+                first = wait_for(
+                    partial(asked_and_at, cluster, reached),
                     what=f"step {reached}",
                     timeout=120,
                 )
@@ -137,11 +142,10 @@ def test_an_operator_that_dies_at_every_step_is_followed_by_one_that_goes_on(
                 if reached == "next":
                     ask(cluster, "two")  # in the middle: it waits for its turn
                 operator.start(*QUICK_LEASE)
-            first = secret_of(cluster, NAME)
             wait_for(
                 lambda: (
-                    step(cluster) == "settled"
-                    and secret_of(cluster, NAME)["rotation-request"] != first["rotation-request"]
+                    (now := asked_and_at(cluster, "settled"))
+                    and now["rotation-request"] != first["rotation-request"]
                 ),
                 what="the second rotation",
                 timeout=120,
