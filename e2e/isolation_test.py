@@ -83,6 +83,7 @@ def test_objects_side_by_side_share_no_password(
         for serving in (quickstart, quickstart_pcp)
     ]
     assert all(len(secret) >= 3 for secret in secrets)
+    assert {secret.pop("rotation-step") for secret in secrets} == {"c2V0dGxlZA=="}  # settled
     assert not set(secrets[0].values()) & set(secrets[1].values())
 
 
