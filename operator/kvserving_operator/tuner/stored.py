@@ -29,14 +29,18 @@ MOST_TEXT: Final = 8192
 
 
 def to_data(state: State) -> dict[str, Any]:
-    """``state`` as JSON data; numbers with 6 digits, times in whole seconds."""
+    """``state`` as JSON data; numbers with 6 digits, times in whole seconds.
+
+    Never rounded up: a time in ``status.tuning`` is cut, too, and by it a successor knows what it
+    has in its own history already.
+    """
     return {
         "inForce": _values(state.in_force),
-        "turned": {knob.value: round(at) for knob, at in state.turned.items()},
+        "turned": {knob.value: math.floor(at) for knob, at in state.turned.items()},
         "recommended": _values(state.recommended),
         "asked": {knob.value: count for knob, count in state.asked.items()},
         "failures": {knob.value: count for knob, count in state.failures.items()},
-        "probed": None if state.probed is None else round(state.probed),
+        "probed": None if state.probed is None else math.floor(state.probed),
         "trial": None if state.trial is None else _trial(state.trial),
         "history": [_entry(entry) for entry in state.history],
     }
@@ -83,7 +87,7 @@ def _short(number: float) -> float:
 def _trial(trial: Trial) -> dict[str, Any]:
     return {
         "knob": trial.knob.value,
-        "since": round(trial.since),
+        "since": math.floor(trial.since),
         "before": _value(trial.before),
         "cost": None if trial.cost is None else _short(trial.cost),
         "busy": None if trial.busy is None else _short(trial.busy),
@@ -92,7 +96,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
 
 def _entry(entry: Entry) -> dict[str, Any]:
     return {
-        "at": round(entry.at),
+        "at": math.floor(entry.at),
         "knob": entry.knob.value,
         "before": _value(entry.before),
         "after": _value(entry.after),

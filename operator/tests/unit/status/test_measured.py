@@ -266,6 +266,15 @@ def test_the_state_is_bounded_and_the_history_goes_on_where_it_ends():
     assert len(kept) > 10
 
 
+@pytest.mark.parametrize("part", [0.0, 0.4, 0.6, 0.999])
+def test_a_successor_has_no_decision_twice_in_its_history(part: float):
+    state = State(turned={Knob.MODEL: 100 + part}, history=(entry(100 + part),))
+    first = status(state=state)
+    assert first.tuning is not None
+    after = status(first, state=from_text(first.tuning.state)).tuning
+    assert after == first.tuning
+
+
 def test_what_every_look_changes_is_in_no_status():
     state = State(asked={Knob.MODEL: 1}, probed=5.0)
     assert status(state=state) == status(state=State(probed=99.0))
