@@ -18,7 +18,7 @@ from conftest import example, serve
 from stack import throttle
 from stack.agent import Agent
 from stack.install import Testbed
-from stack.kubectl import Kubectl, Object, wait_for
+from stack.kubectl import Kubectl, Object, condition, wait_for
 from stack.replays import Replay, Request, steady
 
 NAME = "loop"
@@ -75,6 +75,15 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class Told:
+    """A condition; empty texts where it is absent."""
+
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
 class Loop:
     """The stack while it runs."""
 
@@ -94,6 +103,16 @@ class Loop:
 
     def tuning(self) -> dict[str, Any]:
         found: dict[str, Any] = (self.get().get("status") or {}).get("tuning") or {}
+        return found
+
+    def told(self, kind: str) -> Told:
+        """What a condition says now."""
+        found = condition(self.get(), kind) or {}
+        return Told(found.get("status", ""), found.get("reason", ""), found.get("message", ""))
+
+    def settings(self) -> dict[str, Any]:
+        """What the engine's store goes by, as its agent read it."""
+        found: dict[str, Any] = self.agent.facts()["store"]["settings"]
         return found
 
     def replay(self, requests: list[Request]) -> Replay:
@@ -133,12 +152,21 @@ class Loop:
 @pytest.fixture(scope="module")
 def loop(testbed: Testbed) -> Iterator[Loop]:
     """The stack, once its model is measured and in force."""
-    kubectl = testbed.namespace("kvs-loop")
+    with running(testbed, "kvs-loop") as loop:
+        slow_down(loop.kubectl, QUICK)
+        yield learned(loop)
+
+
+@contextmanager
+def running(testbed: Testbed, namespace: str) -> Iterator[Loop]:
+    """The stack in a namespace of its own, Ready, for as long as the `with` lasts."""
+    kubectl = testbed.namespace(namespace)
     serving = serve(kubectl, stack())
-    serving.wait_ready()
-    slow_down(kubectl, QUICK)
-    yield learned(Loop(kubectl))
-    kubectl.delete("kvserving", serving.name)
+    try:
+        serving.wait_ready()
+        yield Loop(kubectl)
+    finally:
+        kubectl.delete("kvserving", serving.name)
 
 
 def slow_down(kubectl: Kubectl, bytes_per_second: float) -> None:
@@ -166,7 +194,7 @@ def learned(loop: Loop) -> Loop:
     with loop.replay(steady(NAMES, tokens=LONG, every=1.1, seconds=LEARNING)):
         wait_for(
             "the engine has a measured model",
-            lambda: loop.agent.facts()["store"]["settings"].get("model"),
+            lambda: loop.settings().get("model"),
             timeout=LEARNING,
         )
     return replace(loop, computed=done.summary["ttft"]["p50"])
