@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from kvserving_operator.api import quantity
 from kvserving_operator.engines.base import Role
@@ -31,6 +31,10 @@ from kvserving_operator.render.secret import OPERATOR_USER
 
 logger = logging.getLogger(__name__)
 
+_BESIDE: Final = 1.05
+"""What an instance uses may exceed its limit by the buffers of its clients, and stay so while it is
+in use. A pod has a third more than the limit (``MAXMEMORY_SHARE``)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
@@ -41,8 +45,8 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """Whether it holds no more than it may."""
-        return self.used <= self.limit
+        """Whether it holds no more than it may, but for what clients use beside it."""
+        return self.used <= self.limit * _BESIDE
 
 
 async def resized(

@@ -52,7 +52,7 @@ async def told(
 
     async def tell(address: Address, _: AuthMaterial, limit: int) -> Fit:
         found[address.host] = limit
-        return Fit(used=limit + 1, limit=limit)
+        return Fit(used=limit * 2, limit=limit)
 
     monkeypatch.setattr(resizing, "told", tell)
     workload: dict[str, Any] = {
@@ -87,3 +87,8 @@ async def test_a_change_that_is_taken_back_is_told_to_pods_that_stay(
     pods = [instance(0, "new"), instance(1, "new", "64Mi")]
     found = await told(monkeypatch, pods, {SMALL, WANTED})
     assert found == {"10.0.0.0": WANTED, "10.0.0.1": SMALL * 3 // 4}
+
+
+@pytest.mark.parametrize(("used", "fits"), [(90, True), (104, True), (106, False)])
+def test_buffers_of_clients_are_no_reason_to_wait(used: int, *, fits: bool) -> None:
+    assert Fit(used=used, limit=100).fits is fits
