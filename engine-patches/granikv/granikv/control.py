@@ -10,9 +10,10 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
+from granikv.answering import Answering
 from granikv.resize import MAX_PERCENT, MIN_PERCENT
 
 PORT = 9097
@@ -75,10 +76,9 @@ class Mailbox:
         return None
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Answering):
     mailbox: Mailbox
     metrics: Callable[[], bytes] | None = None
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         """State and metrics."""
@@ -109,19 +109,6 @@ class _Handler(BaseHTTPRequestHandler):
             settings = None
         problem = self.mailbox.ask(settings)
         self._answer(*((422, {"error": problem}) if problem else (200, self.mailbox.state())))
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name
-        """Stay silent: the agent asks every few seconds."""
-
-    def _answer(self, status: int, body: dict[str, Any]) -> None:
-        self._send(status, "application/json", json.dumps(body).encode())
-
-    def _send(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
 
 def serve(

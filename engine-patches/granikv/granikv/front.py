@@ -4,12 +4,11 @@ For whoever looks after an engine process: an agent, probes.  It serves no compl
 played instead.  Every answer says that it is a simulation, and its seconds are simulated ones.
 """
 
-import json
 import threading
 from bisect import bisect_left
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import ThreadingHTTPServer
 
+from granikv.answering import Answering
 from granikv.simulate import Engine
 
 OWNER = "granikv.poolsim (simulation)"
@@ -69,10 +68,9 @@ class Page:
         return self._engine.metrics_text
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Answering):
     page: Page
     model: str
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         """Health, the one model, the version, the page."""
@@ -92,19 +90,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing is completed."""
         self.close_connection = True  # the body is left unread
         self._answer(501, {"error": f"this is {OWNER}: it plays a trace and answers no prompt"})
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name
-        """Stay silent: probes come every few seconds."""
-
-    def _answer(self, status: int, body: dict[str, Any]) -> None:
-        self._send(status, "application/json", json.dumps(body).encode())
-
-    def _send(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
 
 def serve(engine: Engine, *, port: int, model: str, host: str = "127.0.0.1") -> ThreadingHTTPServer:
