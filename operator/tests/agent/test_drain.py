@@ -68,6 +68,16 @@ def phase(agent: Agent) -> Any:
     return drain and drain["phase"]
 
 
+def draining(beside: Agent, pages: VllmPages, folder: Path) -> subprocess.Popen[str]:
+    """The helper that waits for an engine whose one request runs on."""
+    pages.start(metrics=page(running=1, finished=0))
+    beside.start()
+    eventually("ready", lambda: beside.ready)
+    waiting = helper(folder, 60)
+    eventually("it drains", lambda: phase(beside))
+    return waiting
+
+
 def test_a_drain_waits_for_the_last_request_and_for_its_kv(
     beside: Agent, pages: VllmPages, folder: Path
 ) -> None:
@@ -127,11 +137,7 @@ def test_an_engine_that_never_served_is_let_go_once_routers_know(
 def test_an_agent_that_restarts_goes_on_with_the_drain(
     beside: Agent, pages: VllmPages, folder: Path
 ) -> None:
-    pages.start(metrics=page(running=1, finished=0))
-    beside.start()
-    eventually("ready", lambda: beside.ready)
-    waiting = helper(folder, 60)
-    eventually("it drains", lambda: phase(beside))
+    waiting = draining(beside, pages, folder)
     waiting.kill()
     waiting.communicate()
     beside.end()
@@ -147,11 +153,7 @@ def test_an_agent_that_restarts_goes_on_with_the_drain(
 def test_a_helper_outlives_an_agent_that_restarts(
     beside: Agent, pages: VllmPages, folder: Path
 ) -> None:
-    pages.start(metrics=page(running=1, finished=0))
-    beside.start()
-    eventually("ready", lambda: beside.ready)
-    waiting = helper(folder, 60)
-    eventually("it drains", lambda: phase(beside))
+    waiting = draining(beside, pages, folder)
     beside.end()
     pages.behave(metrics=page(running=0, finished=0))
     beside.start()
@@ -187,11 +189,7 @@ def test_an_engine_that_hangs_is_not_held_back(
 
 
 def test_the_next_life_of_the_engine_serves(beside: Agent, pages: VllmPages, folder: Path) -> None:
-    pages.start(metrics=page(running=1, finished=0))
-    beside.start()
-    eventually("ready", lambda: beside.ready)
-    waiting = helper(folder, 60)
-    eventually("it drains", lambda: phase(beside))
+    waiting = draining(beside, pages, folder)
     pages.end()
     assert ended(waiting, within=20).startswith("done")
     pages.start()
