@@ -16,6 +16,8 @@ from self_healing_test import minimal
 from stack.install import RELEASE, SYSTEM_NAMESPACE, Testbed
 
 IDLE_SECONDS = 300
+SETTLES = 900
+"""Seconds after which an object that served is idle in all that is averaged over minutes."""
 OPERATOR_USER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{RELEASE}"
 
 
@@ -58,8 +60,24 @@ def test_idle_objects_cost_no_writes(
 ) -> None:
     for serving in (created[0], quickstart, quickstart_pcp):
         serving.wait_ready()
-    mark = audit.mark()
-    time.sleep(IDLE_SECONDS)  # the promise is about a length of time: nothing to wait on
-    writes = audit.writes_since(mark, where=by_operator)
-    assert [w for w in writes if w.resource != "leases"] == []
+    writes, deadline = idle_writes(), time.monotonic() + SETTLES
+    while unwanted(writes) and time.monotonic() < deadline:
+        # What was measured under the load before it (u, say) is told once more as it falls.
+        writes = idle_writes()
+    assert unwanted(writes) == []
     assert [w for w in writes if w.resource == "leases"], "the audit log saw not even the Lease"
+
+
+def idle_writes() -> list[audit.Write]:
+    """The operator's writes of five minutes, or up to the first that an idle object costs."""
+    mark, began = audit.mark(), time.monotonic()
+    while time.monotonic() < began + IDLE_SECONDS:  # the promise is about a length of time
+        time.sleep(5)
+        if unwanted(audit.writes_since(mark, where=by_operator)):
+            break
+    return audit.writes_since(mark, where=by_operator)
+
+
+def unwanted(writes: list[audit.Write]) -> list[audit.Write]:
+    """All but those of the Lease."""
+    return [w for w in writes if w.resource != "leases"]

@@ -60,6 +60,9 @@ class Verdict:
     outcome: Outcome
     faults: tuple[str, ...] = ()
     """Of a failure: pods and what goes wrong there, sorted, without numbers."""
+    brief: bool = False
+    """Of no traffic: it was looked for more briefly than how transfers ended is told, so what was
+    told before this history began is not contradicted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +91,8 @@ class TransferHistory:
     """Monotonic second of the first look."""
     measured_at: float
     """Of the last look at which a decode told its counters; at first ``began``."""
+    measured: bool = False
+    """A decode has told its counters once."""
     traffic_at: float | None = None
     """Of the last transfer or failure."""
     failed_at: float | None = None
@@ -120,6 +125,7 @@ def follow(
     history = replace(
         known,
         measured_at=now if measured else known.measured_at,
+        measured=measured or known.measured,
         traffic_at=now if moved else known.traffic_at,
         pages={**kept, **pages},
         steps=(*(s for s in known.steps if now - s.at < WINDOW), *((step,) if moved else ())),
@@ -184,8 +190,9 @@ def _verdict(history: TransferHistory, now: float) -> Verdict | None:
         return Verdict(outcome=Outcome.NOT_MEASURED)
     if history.traffic_at is not None and now - history.traffic_at < HOLD:
         return history.ending
-    waited = now - history.began >= WINDOW
-    return Verdict(outcome=Outcome.NO_TRAFFIC) if waited else None
+    if not history.measured:
+        return None
+    return Verdict(outcome=Outcome.NO_TRAFFIC, brief=now - history.began < HOLD)
 
 
 def _ending(history: TransferHistory, now: float) -> Verdict | None:

@@ -15,6 +15,7 @@ class Traffic(StrEnum):
     HITS = "Hits"
     WRITES_WITHOUT_HITS = "WritesWithoutHits"
     NONE = "None"
+    NOT_MEASURED = "NotMeasured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,17 +50,26 @@ def transfer_conditions(
 ) -> list[Condition]:
     """One condition where KV is transferred, none where it is not.
 
-    While nothing can be told what was told before stands: an operator that starts anew knows
-    nothing for two looks, which is no news.
+    An operator that starts anew has seen nothing, which is no news: what was told before stands
+    until something else is seen, or nothing was for as long as anything is told. Before engines
+    are there nothing is transferred, which needs no second write of a status once they are.
     """
-    type_ = ConditionType.TRANSFER_HEALTHY
     if transfers is None:
         return []
-    if transfers.verdict is None:
-        before = find(previous, type_)
-        verdict = Verdict(outcome=Outcome.NOT_MEASURED)
-        return [before if before is not None else _condition(verdict)]
-    return [_condition(transfers.verdict)]
+    verdict = transfers.verdict or _NOTHING_YET
+    before = find(previous, ConditionType.TRANSFER_HEALTHY)
+    if before is None or not _stands(before, transfers.verdict):
+        return [_condition(verdict)]
+    return [before]
+
+
+_NOTHING_YET: Final = Verdict(outcome=Outcome.NO_TRAFFIC, brief=True)
+_ENDINGS: Final = frozenset({Reason.TRANSFERS_SUCCEED, Reason.TRANSFERS_FAIL})
+
+
+def _stands(before: Condition, verdict: Verdict | None) -> bool:
+    """Nothing that is known now speaks against what was told before."""
+    return verdict is None or (verdict.brief and before.reason in _ENDINGS)
 
 
 def _condition(verdict: Verdict) -> Condition:

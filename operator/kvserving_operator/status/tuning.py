@@ -73,13 +73,27 @@ def _hits(measured: Measured, previous: KVServingStatus) -> Condition:
         case Traffic.WRITES_WITHOUT_HITS:
             why = Reason.WRITES_WITHOUT_HITS
             return condition(type_, status=_FALSE, reason=why, message=_CAUSES)
-        case Traffic.NONE:
-            message = "nothing is written to the tier, and nothing is read from it"
-            return condition(type_, status=_UNKNOWN, reason=Reason.NO_TRAFFIC, message=message)
-    message = "engines have not been watched for long enough"
-    return find(previous.conditions, type_) or condition(
-        type_, status=_UNKNOWN, reason=Reason.NOT_MEASURED, message=message
-    )
+        case _:
+            return _no_news(measured.traffic, find(previous.conditions, type_))
+
+
+_SEEN: Final = frozenset({Reason.HITS_OBSERVED, Reason.WRITES_WITHOUT_HITS})
+
+
+def _no_news(traffic: Traffic | None, before: Condition | None) -> Condition:
+    """Where neither hits nor writes were seen: what was told of them before is not contradicted.
+
+    Before engines are there nothing is written and read, which needs no second write of a status
+    once they are.
+    """
+    type_ = ConditionType.REMOTE_HITS_OBSERVED
+    if before is not None and (traffic is None or before.reason in _SEEN):
+        return before
+    if traffic is Traffic.NOT_MEASURED:
+        message = "no engine says what it writes to the tier and reads from it"
+        return condition(type_, status=_UNKNOWN, reason=Reason.NOT_MEASURED, message=message)
+    message = "nothing was read from the tier, and too little written to it to say why"
+    return condition(type_, status=_UNKNOWN, reason=Reason.NO_TRAFFIC, message=message)
 
 
 def _worth(model: CostModelStatus | None) -> Condition:

@@ -20,6 +20,7 @@ from kvserving_operator.measure.transfer import (
 
 LOOK = 60.0
 WELL = Verdict(outcome=Outcome.SUCCEED)
+NOTHING_YET = Verdict(outcome=Outcome.NO_TRAFFIC, brief=True)
 
 
 def engine(
@@ -73,7 +74,7 @@ def seen() -> Looks:
 
 def test_the_first_look_says_nothing_whatever_happened_before_it(seen: Looks) -> None:
     assert seen.history is not None
-    assert seen.history.verdict is None
+    assert seen.history.verdict == NOTHING_YET
     assert seen.look(nixlTransfers=10) == WELL
 
 
@@ -124,13 +125,17 @@ def test_what_was_told_stays_while_nothing_is_transferred(seen: Looks) -> None:
     assert seen.look() == Verdict(outcome=Outcome.NO_TRAFFIC)
 
 
-def test_no_traffic_is_said_after_five_minutes_and_ends_with_the_first_transfer(
-    seen: Looks,
-) -> None:
-    told = seen.looks(6)
-    assert told[:3] == [None] * 3
+def test_no_traffic_is_brief_for_an_hour_and_ends_with_the_first_transfer(seen: Looks) -> None:
+    told = seen.looks(int(HOLD / LOOK))
+    assert set(told[:-1]) == {NOTHING_YET}
     assert told[-1] == Verdict(outcome=Outcome.NO_TRAFFIC)
     assert seen.look(nixlTransfers=1) == WELL
+
+
+def test_engines_that_are_not_there_yet_are_no_verdict() -> None:
+    looks = Looks()
+    assert [looks.see({}) for _ in range(4)] == [None] * 4
+    assert looks.look(nixlTransfers=0) == NOTHING_YET
 
 
 def test_the_same_page_seen_twice_counts_once(seen: Looks) -> None:

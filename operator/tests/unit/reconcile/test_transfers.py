@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvserving_operator.measure.transfer import Outcome
+from kvserving_operator.measure.transfer import Outcome, Verdict
 from kvserving_operator.observe.agents import Agents
 from kvserving_operator.reconcile.transfers import LOOK, TransferWatch
 from kvserving_operator.status.transfer import Transfers
@@ -30,6 +30,9 @@ def says(transfers: int, failed: int = 0) -> dict[str, Any]:
     }
 
 
+NOTHING_YET = Verdict(outcome=Outcome.NO_TRAFFIC, brief=True)
+
+
 async def test_all_engines_are_looked_at_once_a_minute(server: Server) -> None:
     time, plan = Time(), planned(SPLIT)
     async with Agents(port=server.port, clock=time) as agents:
@@ -43,10 +46,10 @@ async def test_all_engines_are_looked_at_once_a_minute(server: Server) -> None:
             return found
 
         first = await look(0, says(5))
-        assert (first.verdict, first.look_again) == (None, LOOK)
+        assert (first.verdict, first.look_again) == (NOTHING_YET, LOOK)
         assert len(server.tokens) == 2
         between = await look(20, says(50))
-        assert (between.verdict, between.look_again) == (None, LOOK - 20)
+        assert (between.verdict, between.look_again) == (NOTHING_YET, LOOK - 20)
         assert len(server.tokens) == 2
         well = await look(41, says(60))
         assert well.verdict is not None
@@ -59,7 +62,7 @@ async def test_all_engines_are_looked_at_once_a_minute(server: Server) -> None:
         )
         other = await watch("uid-2", plan, observed(plan, *PODS))
         assert other is not None
-        assert other.verdict is None
+        assert other.verdict == NOTHING_YET
 
 
 async def test_without_a_prefill_role_nothing_is_transferred(server: Server) -> None:

@@ -399,6 +399,23 @@ async def test_an_hour_of_steady_traffic_hardly_moves_the_status(fleet: Fleet, a
     assert moved <= 6, moved
 
 
+@pytest.mark.parametrize("mode", ["Off", "Recommend", "Apply"])
+async def test_a_new_operator_beside_idle_engines_moves_nothing_for_hours(
+    fleet: Fleet, agents: Agents, mode: str
+):
+    loop = Loop(fleet, agents, mode)
+    for _ in range(15):
+        await loop.look()
+    fleet.counters["busy_share"] = 0.0
+    for _ in range(60):
+        await loop.look(traffic=False)
+    before = loop.status
+    loop.restart()
+    for _ in range(120):
+        await loop.look(traffic=False)
+        assert loop.status == before
+
+
 async def test_objects_that_are_gone_are_forgotten_in_the_end(
     fleet: Fleet, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ):

@@ -149,12 +149,28 @@ def test_what_is_not_measured_any_more_stays():
         (Traffic.HITS, TRUE, Reason.HITS_OBSERVED),
         (Traffic.WRITES_WITHOUT_HITS, FALSE, Reason.WRITES_WITHOUT_HITS),
         (Traffic.NONE, UNKNOWN, Reason.NO_TRAFFIC),
-        (None, UNKNOWN, Reason.NOT_MEASURED),
+        (Traffic.NOT_MEASURED, UNKNOWN, Reason.NOT_MEASURED),
+        (None, UNKNOWN, Reason.NO_TRAFFIC),
     ],
 )
 def test_hits(traffic: Traffic | None, expected: ConditionStatus, reason: Reason):
     found = get(status(traffic=traffic), ConditionType.REMOTE_HITS_OBSERVED)
     assert (found.status, found.reason) == (expected, reason)
+
+
+@pytest.mark.parametrize("told", [Traffic.HITS, Traffic.WRITES_WITHOUT_HITS])
+@pytest.mark.parametrize("traffic", [None, Traffic.NONE, Traffic.NOT_MEASURED])
+def test_what_was_seen_once_is_told_until_something_else_is(told: Traffic, traffic: Traffic | None):
+    """An operator that starts anew beside idle engines writes nothing."""
+    before = status(traffic=told)
+    assert status(before, traffic=traffic) == before
+
+
+def test_what_is_measured_again_is_told():
+    before = status(traffic=Traffic.NOT_MEASURED)
+    assert status(before, traffic=None) == before
+    found = get(status(before, traffic=Traffic.NONE), ConditionType.REMOTE_HITS_OBSERVED)
+    assert found.reason == Reason.NO_TRAFFIC
 
 
 def test_causes_come_in_their_order():

@@ -27,7 +27,7 @@ def seen(outcome: Outcome | None, *faults: str) -> Transfers:
         (Outcome.FAIL, ConditionStatus.FALSE, Reason.TRANSFERS_FAIL),
         (Outcome.NO_TRAFFIC, ConditionStatus.UNKNOWN, Reason.NO_TRAFFIC),
         (Outcome.NOT_MEASURED, ConditionStatus.UNKNOWN, Reason.NOT_MEASURED),
-        (None, ConditionStatus.UNKNOWN, Reason.NOT_MEASURED),
+        (None, ConditionStatus.UNKNOWN, Reason.NO_TRAFFIC),
     ],
 )
 def test_what_is_seen_is_told_and_ready_is_not_about_it(
@@ -44,7 +44,34 @@ def test_it_is_absent_where_nothing_is_transferred() -> None:
     assert find(compute(situation(), now=NOW).conditions, TYPE) is None
 
 
-def test_what_was_told_before_stands_until_something_can_be_told() -> None:
-    before = compute(situation(transfers=seen(Outcome.FAIL, "pod x: transfers fail")), now=NOW)
-    made = replace(situation(transfers=seen(None)), previous=before)
-    assert get(compute(made, now=NOW), TYPE) == get(before, TYPE)
+QUIET = Verdict(outcome=Outcome.NO_TRAFFIC)
+BRIEFLY = replace(QUIET, brief=True)
+
+
+@pytest.mark.parametrize("told", [Outcome.SUCCEED, Outcome.FAIL])
+@pytest.mark.parametrize("verdict", [None, BRIEFLY])
+def test_what_was_told_before_stands_until_something_else_is_seen(
+    told: Outcome, verdict: Verdict | None
+) -> None:
+    """An operator that starts anew beside idle engines writes nothing."""
+    before = compute(situation(transfers=seen(told, "pod x: transfers fail")), now=NOW)
+    after = Transfers(verdict=verdict, look_again=60.0)
+    made = replace(situation(transfers=after), previous=before)
+    assert compute(made, now=NOW) == before
+
+
+@pytest.mark.parametrize("told", [Outcome.SUCCEED, Outcome.FAIL, Outcome.NOT_MEASURED])
+@pytest.mark.parametrize("brief", [True, False])
+def test_no_traffic_is_told_where_nothing_speaks_against_it(told: Outcome, *, brief: bool) -> None:
+    before = compute(situation(transfers=seen(told, "pod x: transfers fail")), now=NOW)
+    after = Transfers(verdict=replace(QUIET, brief=brief), look_again=60.0)
+    found = get(compute(replace(situation(transfers=after), previous=before), now=NOW), TYPE)
+    stands = brief and told is not Outcome.NOT_MEASURED
+    assert (found.reason == Reason.NO_TRAFFIC) is not stands
+
+
+def test_an_object_that_was_never_used_has_nothing_to_write_once_its_engines_answer() -> None:
+    first = compute(situation(transfers=seen(None)), now=NOW)
+    for verdict in (BRIEFLY, QUIET):
+        after = situation(transfers=Transfers(verdict=verdict, look_again=60.0))
+        assert compute(replace(after, previous=first), now=NOW) == first
