@@ -41,6 +41,10 @@ _CLOSED: Final[Mapping[str, tuple[Reason, str]]] = {
     "Unhealthy": (Reason.TIER_CLOSED, "LMCache says that it is not healthy"),
 }
 """What the package may say in ``closed`` (docs/sharded-store.md, "Closed")."""
+REASONS: Final = frozenset(
+    {reason for reason, _ in _CLOSED.values()} | {Reason.AGENT_UNREACHABLE, Reason.FEATURE_MISSING}
+)
+"""Of all faults that engines may tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

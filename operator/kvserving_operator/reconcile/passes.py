@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,18 +26,16 @@ from kvserving_operator.observe.tier import Tiers
 from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
 from kvserving_operator.reconcile.acting import Acting, Outcome, Teller
-from kvserving_operator.reconcile.changes import Applied
+from kvserving_operator.reconcile.changes import Applied, Rotation
+from kvserving_operator.reconcile.observing import Observing
+from kvserving_operator.reconcile.parts import Part, Parts
 from kvserving_operator.reconcile.patience import Patience
 from kvserving_operator.reconcile.rechecks import next_look
 from kvserving_operator.reconcile.replacement import replace_outdated
 from kvserving_operator.reconcile.resizing import resized
 from kvserving_operator.reconcile.roles import healths_of
 from kvserving_operator.reconcile.rotating import Rotating
-from kvserving_operator.reconcile.sources import Sources
-from kvserving_operator.reconcile.stores import Stores, hot_health
-from kvserving_operator.reconcile.tiers import tier_health
-from kvserving_operator.reconcile.transfers import TransferWatch
-from kvserving_operator.reconcile.tuning import Look, Tuning
+from kvserving_operator.reconcile.tuning import Look
 from kvserving_operator.status import (
     Event,
     LastWrites,
@@ -65,6 +64,8 @@ class PassResult:
     """To be emitted now: the status that they speak about is stored."""
     look: Look | None = None
     """The look of the control loop at the engines; None: none was due."""
+    failed: tuple[Part, ...] = ()
+    """Parts that failed by themselves."""
     status_written: bool = False
     uid: str = ""
     generation: int | None = None
@@ -92,13 +93,10 @@ class Reconciler:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
-        self._sources = Sources(client, agents, prometheus)
-        self._tuning = Tuning(agents)
-        self._tiers = tiers
+        self._observe = Observing(client, reader, agents=agents, tiers=tiers, prometheus=prometheus)
         self._reader = reader
         self._now = now
-        self._stores = Stores(agents)
-        self._transfers = TransferWatch(agents)
+        self._logged: OrderedDict[tuple[str, Part], float] = OrderedDict()
         self._act = Acting(client, defaults, tell=tell)
         self._rotate = Rotating(client)
         self._discovery = Discovery(client)
@@ -123,30 +121,36 @@ class Reconciler:
         planned = self._act.planned(live)
         outcome = await self._act(live, planned, observed, served - observed.silent)
         healths = healths_of(planned, outcome.observed, child_names(key.name))
+        part = Parts(key, uid, self._logged)
         if isinstance(planned, Plan) and outcome.complete and not planned.suspended:
-            limits = self._tiers.limits(uid) if self._tiers is not None else frozenset()
-            full = await resized(self._client, planned, outcome.observed, healths, limits)
-            outcome = replace(outcome, full=full)
-            await replace_outdated(self._client, key, planned, healths, uid=uid, spared=full)
-        rotation = await self._rotate(live, planned, outcome)
+            outcome = await self._follow(part, planned, outcome, healths)
+            outcome = _with_troubles(outcome, part)
+        rotation = self._rotate(live, planned, outcome)
+        rotated = await part(Part.ROTATION, rotation, Rotation())
+        outcome = _with_troubles(replace(outcome, rotation=rotated), part)
         stored, now = _stored_status(live), self._now()
-        source, seen = self._sources.of(uid, planned), outcome.observed
-        # Before the others ask: what its look is told is good for them too.
-        tuned = await self._tuning(uid, planned, seen, healths, stored, now=now, source=source)
-        stores = await self._stores(planned, seen, source=source)
-        hot = await hot_health(source, planned, seen)
-        transfers = await self._transfers(uid, planned, seen, source=source)
-        tier = await tier_health(self._tiers, self._reader, planned, seen)
-        outcome = replace(
-            outcome,
-            stores=stores,
-            hot=hot,
-            rotation=rotation,
-            transfers=transfers,
-            tuned=tuned,
-            tier=tier,
+        outcome = await self._observe(part, live, planned, outcome, healths, stored=stored, now=now)
+        return await self._report(key, live, planned, outcome, healths, part=part)
+
+    async def _follow(
+        self,
+        part: Parts,
+        plan: Plan,
+        outcome: Outcome,
+        healths: Mapping[Role, RoleHealth | None],
+    ) -> Outcome:
+        """Pods follow their templates, instances of the tier their memory."""
+        limits = self._observe.limits(part.uid)
+        resizing = resized(self._client, plan, outcome.observed, healths, limits)
+        tier = healths.get(Role.VALKEY)
+        # Of instances that nothing is known of none is replaced.
+        all_of_them = tuple(pod.name for pod in tier.pods) if tier is not None else ()
+        full = await part(Part.RESIZING, resizing, all_of_them)
+        replacing = replace_outdated(
+            self._client, part.key, plan, healths, uid=part.uid, spared=full
         )
-        return await self._report(key, live, planned, outcome, healths)
+        await part(Part.REPLACING, replacing, ())
+        return replace(outcome, full=full)
 
     async def _report(
         self,
@@ -155,6 +159,8 @@ class Reconciler:
         planned: Plan | Refusal,
         outcome: Outcome,
         healths: Mapping[Role, RoleHealth | None],
+        *,
+        part: Parts,
     ) -> PassResult:
         stored, metadata = _stored_status(live), live["metadata"]
         situation = Situation(
@@ -186,7 +192,7 @@ class Reconciler:
         if decision.write:
             await self._store(live, status)
             self._writes.note(metadata["uid"], now)
-            self._tuning.told(metadata["uid"])
+            self._observe.told(metadata["uid"])
         conflict = any(t.reason is Reason.NAME_CONFLICT for t in outcome.applied.troubles)
         return PassResult(
             retry=outcome.applied.retry + _again(outcome.applied.troubles) + outcome.rotation.retry,
@@ -201,10 +207,12 @@ class Reconciler:
                 tuning=outcome.tuned.look_again,
                 tier=outcome.tier.look_again,
                 full=bool(outcome.full),
+                unseen=part.unseen,
             ),
             events=outcome.rotation.events
             + (_news(stored, status, situation) if decision.write else ()),
             look=outcome.tuned.look,
+            failed=tuple(part.failed),
             status_written=decision.write,
             uid=metadata["uid"],
             generation=metadata["generation"],
@@ -222,6 +230,16 @@ class Reconciler:
                 "status": status.to_dict(),
             }
         )
+
+
+def _with_troubles(outcome: Outcome, part: Parts) -> Outcome:
+    """The outcome with what its parts could not do: told of, and tried again."""
+    if not part.troubles:
+        return outcome
+    known = set(outcome.applied.troubles)
+    new = tuple(trouble for trouble in part.troubles if trouble not in known)
+    applied = replace(outcome.applied, troubles=outcome.applied.troubles + new)
+    return replace(outcome, applied=applied)
 
 
 def _news(

@@ -19,6 +19,8 @@ STORE_RECHECK: Final = 15.0
 """Seconds until an engine that has not said how its store is will be asked again."""
 RESIZE_RECHECK: Final = 2.0
 """Seconds until it is looked again whether an instance of the tier holds little enough."""
+UNSEEN_RECHECK: Final = 60.0
+"""Seconds until it is looked again at what could not be looked at."""
 API_RECHECK: Final = 30.0
 """Seconds until it is looked again whether an API that was absent is there."""
 
@@ -49,6 +51,7 @@ def next_look(
     tuning: float | None = None,
     tier: float | None = None,
     full: bool = False,
+    unseen: bool = False,
 ) -> float | None:
     """Seconds until the next pass that no event will bring; None: none is needed."""
     if foreign:
@@ -60,6 +63,7 @@ def next_look(
         API_RECHECK if absent else None,
         LEAVING_RECHECK if leaving else None,
         STORE_RECHECK if stores else None,
+        UNSEEN_RECHECK if unseen else None,
         transfers,
         tuning,
         tier,

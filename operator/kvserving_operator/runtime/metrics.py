@@ -41,6 +41,12 @@ PASS_SECONDS = Histogram(
     buckets=_BUCKETS,
     registry=REGISTRY,
 )
+PARTS_FAILED = Counter(
+    "kvserving_operator_pass_parts_failed_total",
+    "Parts of passes that failed by themselves while the pass went on; the log has the cause.",
+    ["part"],
+    registry=REGISTRY,
+)
 QUEUE_LATENCY = Histogram(
     "kvserving_operator_queue_latency_seconds",
     "Time a key waited beyond the moment it was wanted.",

@@ -112,6 +112,8 @@ class Workers:
             metrics.STATUS_WRITES.inc()
         if result.look is not None:
             metrics.observe_look(result.look)
+        for part in result.failed:
+            metrics.PARTS_FAILED.labels(part=part.value).inc()
         if result.gone or result.phase:
             self._phases.set(key, None if result.gone else result.phase)
 
