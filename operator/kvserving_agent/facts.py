@@ -1,6 +1,6 @@
 """What is known of the engine, turned into the answer of `GET /v1/facts` (pure).
 
-The answer is one JSON object of 1 to 2 KB, and of 2 to 3 KB with a store; the operator reads it,
+The answer is one JSON object of 1 to 2.5 KB, and of 2 to 3 KB with a store; the operator reads it,
 nobody else should need to:
 
 - `schema`: 1. A consumer refuses another number; keys are only added within one.
@@ -24,8 +24,9 @@ nobody else should need to:
   good answer. Without an answer all but lastError are null.
 - `scrape`: `ageSeconds` of the numbers, whether they are `stale`, `errors` since the agent started,
   `lastError` (a Fault) or null after a good one.
-- `numbers`: by name, all of the scrape and therefore of its age. Missing is not zero: a number that
-  the page lacks, or shows as NaN, infinite, negative or absurd in any of its series, is null. All
+- `numbers`: by name, all of the scrape and therefore of its age; of a vLLM without a store also
+  what its loads and prompts took (series.STOCK_NUMBERS). Missing is not zero: a number that the
+  page lacks, or shows as NaN, infinite, negative or absurd in any of its series, is null. All
   belong to the life of the engine that `startId` names: none outlives a restart.
 - `latencies`: `request` (whole), and where the engine decodes `firstToken` and `interToken`: a
   prefill answers with its first token. Each is null or `{"count", "sumSeconds", "edges",

@@ -17,7 +17,7 @@ class Unit(Enum):
     """What a number counts, which decides what is absurd and how it is written."""
 
     COUNT = "whole number"
-    SECONDS = "seconds"
+    SECONDS = "seconds, or thousandths"
     RATIO = "0 to 1"
 
 
@@ -34,7 +34,8 @@ class Number:
 # lmcache/observability.py. A data-parallel engine has one series a rank: counts add up, and
 # the fullest rank stands for the KV cache, since it is the one that preempts. Under
 # PROMETHEUS_MULTIPROC_DIR vLLM shows a gauge only once it was set: before the first request
-# running, waiting and kvCacheUsage are null on an engine that is well (seen on 0.32).
+# running, waiting and kvCacheUsage are null on an engine that is well (seen on 0.32). LMCache's
+# numbers there are up to 10 s older than vLLM's: it publishes them that seldom.
 VLLM_NUMBERS: Mapping[str, Number] = {
     "running": Number("vllm:num_requests_running"),
     "waiting": Number("vllm:num_requests_waiting"),
@@ -59,6 +60,22 @@ VLLM_NUMBERS: Mapping[str, Number] = {
     "tierWriteBytes": Number("lmcache:num_remote_write_bytes_total"),
 }
 
+# Of an engine that no store keeps records in: from these follow its mean loads and steps.
+STOCK_NUMBERS: Mapping[str, Number] = {
+    "prefills": Number("vllm:request_prefill_time_seconds_count"),
+    "prefillSeconds": Number("vllm:request_prefill_time_seconds_sum", Unit.SECONDS),
+    "queueSeconds": Number("vllm:request_queue_time_seconds_sum", Unit.SECONDS),
+    "computedTokens": Number("vllm:request_prefill_kv_computed_tokens_sum"),
+    "tierReads": Number("lmcache:remote_time_to_get_sync_count"),
+    "tierReadMs": Number("lmcache:remote_time_to_get_sync_sum", Unit.SECONDS),
+    "lookups": Number("lmcache:time_to_lookup_count"),
+    "lookupSeconds": Number("lmcache:time_to_lookup_sum", Unit.SECONDS),
+    "retrieves": Number("lmcache:time_to_retrieve_count"),
+    "retrievedTokens": Number("lmcache:num_hit_tokens_total"),
+    "retrieveSeconds": Number("lmcache:time_to_retrieve_sum", Unit.SECONDS),
+    "storedTokens": Number("lmcache:num_stored_tokens_total"),
+}
+
 # SGLang's names: sglang/srt/observability/metrics_collector.py. Its pages count requests where
 # vLLM's count transfers, and no bytes: what a page cannot tell has no row, and so is no key.
 SGLANG_NUMBERS: Mapping[str, Number] = {
@@ -75,6 +92,13 @@ SGLANG_NUMBERS: Mapping[str, Number] = {
 
 NUMBERS: Mapping[str, Mapping[str, Number]] = {"VLLM": VLLM_NUMBERS, "SGLang": SGLANG_NUMBERS}
 """By the engine's type, as the settings name it."""
+
+
+def table_of(engine_type: str, *, stores: bool) -> Mapping[str, Number]:
+    """The numbers of an engine of this type; ``stores``: it is told to carry the sharded store."""
+    stock = engine_type == "VLLM" and not stores
+    return {**NUMBERS[engine_type], **(STOCK_NUMBERS if stock else {})}
+
 
 # The same names behind either prefix: vllm/v1/metrics/loggers.py, SGLang's as above.
 _LATENCIES: Mapping[str, str] = {

@@ -68,7 +68,7 @@ async def serve(settings: Settings) -> int:
 
 
 def _watcher(settings: Settings, session: ClientSession, folder: RunFolder) -> Watcher:
-    table = series.NUMBERS[settings.engine_type]
+    table = series.table_of(settings.engine_type, stores=bool(settings.store_url))
     latencies = dict(series.LATENCIES[settings.engine_type])
     if settings.role is Role.PREFILL:
         latencies = {name: latencies[name] for name in series.PREFILL_LATENCIES}

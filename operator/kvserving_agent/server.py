@@ -99,7 +99,7 @@ class Api:
             engine_type=settings.engine_type,
             pod_uid=settings.pod_uid,
             stale_after=watcher.stale_after,
-            table=series.NUMBERS[settings.engine_type],
+            table=series.table_of(settings.engine_type, stores=bool(settings.store_url)),
             latencies=watcher.latencies,
             stores=bool(settings.store_url),
             hots=bool(settings.hot_url),

@@ -24,6 +24,7 @@ from kvserving_operator.cost.worth import (
     Pays,
     PaysIn,
     Verdict,
+    blocking_gain,
     gain,
     verdict,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "Pays",
     "PaysIn",
     "Verdict",
+    "blocking_gain",
     "break_even_tokens",
     "floor_bandwidth",
     "gain",

@@ -63,6 +63,12 @@ def gain(model: Model, tokens: float, load: Load = IDLE) -> Gain:
     )
 
 
+def blocking_gain(model: Model, tokens: float, load: Load = IDLE) -> Gain:
+    """The same where the engine stands still for the whole load, as with stock LMCache."""
+    saved = recompute_seconds(model, tokens) - load_seconds(model, tokens)
+    return Gain(engine_seconds=saved, ttft_seconds=saved / load.idle_share)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """How one prefill engine is used."""

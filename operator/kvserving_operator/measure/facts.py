@@ -33,6 +33,18 @@ NUMBERS: Final = (
     "nixlLateNotifications",
     "tierReadBytes",
     "tierWriteBytes",
+    "prefills",
+    "prefillSeconds",
+    "queueSeconds",
+    "computedTokens",
+    "tierReads",
+    "tierReadMs",
+    "lookups",
+    "lookupSeconds",
+    "retrieves",
+    "retrievedTokens",
+    "retrieveSeconds",
+    "storedTokens",
 )
 """Numbers by the agent's names (kvserving_agent/series.py). Counters since the engine started, but
 for running, waiting and kvCacheUsage (0 to 1), which are of now."""

@@ -5,7 +5,7 @@ the store exist once they have moved, so one that is absent beside others is at 
 (``ranks_reporting`` says so) nothing is known, which is never 0.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -13,6 +13,7 @@ from typing import Final
 from kvserving_operator.measure.facts import ControlFacts, EngineFacts
 from kvserving_operator.measure.hot import hot_facts
 from kvserving_operator.measure.latency import median_between
+from kvserving_operator.measure.stock import Look, bytes_per_token, look
 from kvserving_operator.tuner import HotFacts
 
 _REPORTING: Final = "ranks_reporting"
@@ -73,22 +74,33 @@ class Interval:
     open_breakers: float | None = None
     """Share of the tier's instances that engines have given up."""
     hot: HotFacts | None = None
+    looks: Mapping[str, Look] = field(default_factory=lambda: MappingProxyType({}))
+    """What stock engines did, by pod."""
+    bytes_per_token: float | None = None
+    """s, as stock engines have stored it; of others ``bytes_per_value`` tells it."""
 
 
-def between(before: Reading | None, now: Reading, *, stale_after: float) -> Interval:
+def between(
+    before: Reading | None, now: Reading, *, stale_after: float, copies: int = 1
+) -> Interval:
     """What happened between two readings; of states, such as u, what ``now`` says.
 
     Engines that are hung, or whose looks are older than ``stale_after`` seconds, say nothing.
+    ``copies``: ranks of a stock engine that read and write KV of their own.
     """
     usable = {pod: facts for pod, facts in now.carriers.items() if _usable(facts, stale_after)}
     earlier = {} if before is None else before.carriers
     elapsed = 0.0 if before is None else now.at - before.at
     pairs = [_Pair(earlier.get(pod), facts, elapsed) for pod, facts in sorted(usable.items())]
     states = [facts.store for facts in usable.values() if facts.store is not None]
+    looks = {pair.now.pod: found for pair in pairs if (found := pair.look(copies)) is not None}
+    sizes = [bytes_per_token(facts, copies) for facts in usable.values()]
     return Interval(
         age_seconds=_age(now, usable.values()),
-        busy=_busy(states),
-        hit_tokens=_hit_tokens(states),
+        busy=_busy(states) if states else _mean([each.busy for each in looks.values()]),
+        hit_tokens=_hit_tokens(states)
+        if states
+        else _known_mean(each.hit_tokens for each in looks.values()),
         first_token_seconds=_first_token(pairs),
         bytes_per_value=_bytes_per_value(states),
         tier_rate=_tier_rate(pairs),
@@ -103,6 +115,8 @@ def between(before: Reading | None, now: Reading, *, stale_after: float) -> Inte
             {p: f for p, f in now.decoders.items() if _hot_usable(f, stale_after)},
             newer=lambda first, last: is_newer(first, last, elapsed),
         ),
+        looks=looks,
+        bytes_per_token=_known_mean(sizes),
     )
 
 
@@ -150,6 +164,16 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
+def _known_mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Of all of them; None where one is not known: a busy one must not be left out of u."""
+    return None if None in values else _known_mean(values)
+
+
 class _Pair:
     """One engine at two looks."""
 
@@ -181,9 +205,21 @@ class _Pair:
         """The same, or of an engine without our store how much a number of its page moved."""
         if self.now.store is not None:
             return self.counted(name)
-        before, value = self.same_scrape, self.now.number(stock)
-        first = None if before is None else before.number(stock)
+        return self.grown(stock)
+
+    def grown(self, name: str) -> float | None:
+        """By how much a number of the engine's page grew."""
+        before, value = self.same_scrape, self.now.number(name)
+        first = None if before is None else before.number(name)
         return None if first is None or value is None else _difference(first, value)
+
+    def look(self, copies: int) -> Look | None:
+        """What the engine did, if it is a stock one and its page a later one."""
+        before, age = self.same_scrape, self.now.scrape_age_seconds
+        if before is None or before.scrape_age_seconds is None or age is None:
+            return None
+        elapsed = self._elapsed + before.scrape_age_seconds - age
+        return look(self.now, self.grown, elapsed=elapsed, copies=copies)
 
 
 def is_newer(before: float | None, now: float | None, elapsed: float) -> bool:

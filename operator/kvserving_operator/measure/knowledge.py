@@ -44,6 +44,10 @@ class Knowledge:
     """Bytes a second from the tier in the latest intervals without a load."""
     shares: tuple[float, ...] = ()
     """u of the latest intervals."""
+    blocking: bool = False
+    """The engines load synchronously: all of a load holds the engine, and Tw too."""
+    hit_bytes: float | None = None
+    """Of stock engines: mean bytes that a load brought from the tier; the rest memory had."""
 
     def known(self, now: float) -> Known:
         """The cost model's numbers at a monotonic second; B by probes where no load shows it."""
@@ -90,6 +94,9 @@ def learn(
 ) -> Knowledge:
     """``before`` with one more reading.
 
+    Engines without our store load synchronously, and have their mean loads and steps in
+    ``interval.looks``.
+
     Args:
         before: What was known.
         interval: What happened since the reading before.
@@ -98,26 +105,51 @@ def learn(
         now: Monotonic second.
         tokens_per_value: Tokens of KV under one key of the tier: a chunk, or a rank's part of it.
     """
+    known = [facts for facts in engines if works(facts)]
     records = [
         EngineRecords(start_id=facts.store.start_id, recent=facts.store.recent)
-        for facts in engines
-        if works(facts)
-        and facts.store is not None
-        and facts.store.start_id
-        and facts.store.recent is not None
+        for facts in known
+        if facts.store is not None and facts.store.start_id and facts.store.recent is not None
     ]
+    looks = [found for facts in known if (found := interval.looks.get(facts.pod)) is not None]
+    records += [EngineRecords(start_id=look.start_id, recent=look.recent) for look in looks]
     fit = observe(before.fit, records, revision=revision, now=now)
     loaded = fit.bandwidth.newest == now
-    size, busy = interval.bytes_per_value, interval.busy
-    shares = before.shares if busy is None or busy > 1 else (*before.shares, busy)[-_SHARES:]
-    return replace(
+    size, brought = interval.bytes_per_token, [each.hit_bytes for each in looks]
+    if interval.bytes_per_value is not None:
+        size = interval.bytes_per_value / tokens_per_value
+    after = replace(
         before,
         fit=fit,
-        bytes_per_token=before.bytes_per_token if size is None else size / tokens_per_value,
+        bytes_per_token=before.bytes_per_token if size is None else size,
         hit_tokens=before.hit_tokens if interval.hit_tokens is None else interval.hit_tokens,
         rates=() if loaded else _rates(before.rates, interval.tier_rate),
-        shares=shares,
+        blocking=all(facts.store is None for facts in known) if known else before.blocking,
+        hit_bytes=next(filter(None, brought), before.hit_bytes),
     )
+    busy = busy_share(after, interval, now)
+    shares = before.shares if busy is None or busy > 1 else (*before.shares, busy)[-_SHARES:]
+    return replace(after, shares=shares)
+
+
+def busy_share(knowledge: Knowledge, interval: Interval, now: float) -> float | None:
+    """U of the interval; of stock engines whose prompts share steps by what they did and R.
+
+    A step holds its engine for what it computes, and synchronous loads hold it as well: what was
+    done over the time there was is u, however prompts were put together.
+    """
+    if interval.busy is not None or not interval.looks:
+        return interval.busy
+    rate, shares = knowledge.known(now).tokens_per_second, []
+    for look in interval.looks.values():
+        share = look.busy
+        if share is None and look.work is not None and rate is not None:
+            held = look.work.computed_tokens / rate.value + look.work.loading_seconds
+            share = min(1.0, held / look.work.elapsed_seconds)
+        if share is None:
+            return None
+        shares.append(share)
+    return sum(shares) / len(shares)
 
 
 def _rates(before: tuple[float, ...], rate: float | None) -> tuple[float, ...]:
@@ -137,8 +169,9 @@ def tuner_facts(knowledge: Knowledge, interval: Interval, *, at: float, now: flo
         age_seconds=interval.age_seconds,
         known=known,
         bytes_per_token=knowledge.bytes_per_token,
-        busy=interval.busy,
+        busy=busy_share(knowledge, interval, now),
         hit_tokens=knowledge.hit_tokens,
+        hit_bytes=knowledge.hit_bytes,
         first_token_seconds=interval.first_token_seconds,
         bandwidth=known.bandwidth,
         probed=bool(interval.read),

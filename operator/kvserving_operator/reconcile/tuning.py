@@ -225,7 +225,8 @@ def _decided(record: _Record, sight: Sight, reading: Reading) -> Outcome | None:
     """What follows from this reading; None where no engine said anything."""
     settings = sight.plan.settings
     stale_after = STALE_INTERVALS * settings.interval_seconds
-    interval = between(record.reading, reading, stale_after=stale_after)
+    copies = sight.plan.copies
+    interval = between(record.reading, reading, stale_after=stale_after, copies=copies)
     health = sight.health(sight.plan.carrier)
     revision = "" if health is None else health.revision or ""
     current = {pod.name for pod in health.pods if pod.revision == revision} if health else set()
@@ -235,7 +236,7 @@ def _decided(record: _Record, sight: Sight, reading: Reading) -> Outcome | None:
         [facts for name, facts in reading.carriers.items() if name in current],
         revision=revision,
         now=reading.at,
-        tokens_per_value=settings.chunk_tokens / sight.plan.copies,
+        tokens_per_value=settings.chunk_tokens / copies,
     )
     record.watched = record.watched.seen(interval, reading.at)
     record.reading = seeds.slim(reading)
@@ -285,7 +286,7 @@ def _measured(record: _Record, sight: Sight, clock: float) -> Measured:
         suspended=sight.planned.suspended,
         tier=plan.carrier is not None,
         hot=plan.hot is not None,
-        stock=plan.settings.stock and plan.hot is None,
+        stock=plan.settings.stock,
         state=record.state,
         pinned=plan.settings.pinned,
         knowledge=record.knowledge,

@@ -4,7 +4,14 @@ import math
 from typing import Final
 
 from kvserving_operator.api.v1alpha1 import CostModelStatus
-from kvserving_operator.cost import IDLE, Load, Model, break_even_tokens, gain
+from kvserving_operator.cost import (
+    IDLE,
+    Load,
+    Model,
+    blocking_gain,
+    break_even_tokens,
+    gain,
+)
 from kvserving_operator.measure import Knowledge
 
 MOVED: Final = 0.1
@@ -27,7 +34,7 @@ def published(
         return before
     if before is not None and not _moved(before, fresh):
         return before
-    return _derived(fresh)
+    return _derived(fresh, blocking=knowledge.blocking)
 
 
 def _measured(before: CostModelStatus | None, knowledge: Knowledge, now: float) -> CostModelStatus:
@@ -91,18 +98,20 @@ def _bandwidth(model: CostModelStatus) -> float | None:
     return value if math.isfinite(value) and value > 0 else None
 
 
-def _derived(fresh: CostModelStatus) -> CostModelStatus:
+def _derived(fresh: CostModelStatus, *, blocking: bool) -> CostModelStatus:
+    """With what follows; ``blocking``: all of a load holds the engine, so u is in both costs."""
     model, busy = cost_model(fresh), fresh.busy_percent
     if model is None:
         return fresh
     now = None if busy is None else Load(busy=busy / 100)
-    found = None if now is None or not fresh.hit_tokens else gain(model, fresh.hit_tokens, now)
+    gained = blocking_gain if blocking else gain
+    found = None if now is None or not fresh.hit_tokens else gained(model, fresh.hit_tokens, now)
     return fresh.model_copy(
         update={
             "break_even_tokens_idle": _tokens(break_even_tokens(model, IDLE)),
             "break_even_tokens_now": None
             if now is None
-            else _tokens(break_even_tokens(model, now)),
+            else _tokens(break_even_tokens(model, IDLE if blocking else now)),
             "engine_milliseconds_saved": _signed(None if found is None else found.engine_seconds),
             "first_token_milliseconds_gained": _signed(
                 None if found is None else found.ttft_seconds

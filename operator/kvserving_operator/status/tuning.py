@@ -136,7 +136,7 @@ def _active(measured: Measured, previous: KVServingStatus) -> Condition:
         if known is not None:
             return known
         status, reason, message = _UNKNOWN, Reason.NOT_MEASURED, "engines were not looked at yet"
-    elif measured.mode is Mode.RECOMMEND:
+    elif measured.mode is Mode.RECOMMEND or (measured.stock and not measured.hot):
         message = "recommendations are in status.tuning"
         status, reason = _TRUE, Reason.RECOMMEND_ONLY
     else:
@@ -149,9 +149,6 @@ def _stopped(measured: Measured) -> tuple[ConditionStatus, Reason, str] | None:
     """Why the tuner does nothing; None while nothing stops it."""
     if measured.suspended:
         return _FALSE, Reason.SUSPENDED, "suspended: knobs stay as they are"
-    if measured.stock:
-        message = "a stock engine tells nothing to decide by and takes no settings while it runs"
-        return _UNKNOWN, Reason.NOT_MEASURED, message
     if measured.refused:
         message = f"settings are not in force everywhere: {'; '.join(measured.refused[:3])}"
         return _FALSE, Reason.SETTINGS_REFUSED, message
@@ -172,13 +169,19 @@ def tuning_status(measured: Measured, previous: TuningStatus | None) -> TuningSt
     last = max(state.history, key=lambda entry: entry.at, default=None)
     turned = max(state.turned.values(), default=None)
     return TuningStatus(
-        loading=(loading if isinstance(loading, str) else "Auto") if measured.tier else None,
+        loading=_loading(measured, loading) if measured.tier else None,
         hot_percent=round(percent) if measured.hot and isinstance(percent, float) else None,
         reason=None if last is None else _told(last),
         last_change=None if turned is None else _time(turned),
         history=_history(state, previous),
         state=to_text(state),
     )
+
+
+def _loading(measured: Measured, decided: object) -> str:
+    if isinstance(decided, str):
+        return decided
+    return "Sync" if measured.stock else "Auto"
 
 
 def _history(state: State, previous: TuningStatus | None) -> tuple[TuningChange, ...]:

@@ -126,10 +126,11 @@ def _judged(state: State, facts: Facts, settings: Settings) -> Outcome | State:
     trial = state.trial
     if trial is None or trial.knob in settings.pinned:
         return replace(state, trial=None)
-    restarts = settings.stock and trial.knob is Knob.LOADING
-    if facts.at - trial.since < _dwell(state, trial.knob, settings, restarts=restarts):
+    restarts = settings.stock and trial.knob is Knob.MIN_TOKENS
+    early = facts.at - trial.since < _dwell(state, trial.knob, settings, restarts=restarts)
+    if early or (restarts and not facts.settled):
         return _still(state, Reason.VERIFYING, f"{trial.knob.value} is being judged")
-    verdict, gain = verifying.judged(trial, facts)
+    verdict, gain = verifying.judged(trial, facts, restarts=restarts)
     after = verifying.noted(state, verdict, gain)
     if verdict is not Verdict.ROLLED_BACK or trial.before is None:
         return after
@@ -169,7 +170,9 @@ def _turned(state: State, facts: Facts, settings: Settings) -> Outcome:
         since = facts.at - state.turned.get(knob, float("-inf"))
         if since < _dwell(state, knob, settings, restarts=proposal.restarts):
             continue
-        if settings.mode is Mode.RECOMMEND:
+        if proposal.restarts and not facts.settled:
+            continue
+        if settings.mode is Mode.RECOMMEND or proposal.advice:
             return _recommended(state, proposal, facts)
         return _applied(state, proposal, facts)
     names = ", ".join(knob.value for knob in found)

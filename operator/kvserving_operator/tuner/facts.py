@@ -49,6 +49,8 @@ class Facts:
     """u: share of time the prefill engines were stepping."""
     hit_tokens: float | None
     """Mean tokens of a hit."""
+    hit_bytes: float | None = None
+    """Of a stock engine: mean bytes that a hit brings from the tier; memory has the rest."""
     first_token_seconds: float | None
     """Median time to first token of the prefill leg."""
     bandwidth: Number | None
@@ -59,6 +61,8 @@ class Facts:
     """Share of the tier's instances that engines have given up."""
     declined: bool = False
     """Whether hits were recomputed in the last interval, because the model said so."""
+    settled: bool = True
+    """Whether all engines are of the present revision and have served for a while."""
     hot: HotFacts | None = None
 
 
@@ -82,6 +86,7 @@ def _numbers(facts: Facts) -> Iterator[tuple[str, float | None, float]]:
     yield "bytesPerToken", facts.bytes_per_token, _MOST
     yield "busy", facts.busy, 1.0
     yield "hitTokens", facts.hit_tokens, _MOST
+    yield "hitBytes", facts.hit_bytes, _MOST
     yield "firstTokenSeconds", facts.first_token_seconds, _MOST
     yield "openBreakers", facts.open_breakers, 1.0
     for name, number in (

@@ -53,7 +53,6 @@ class Reason(StrEnum):
     NO_PROBE = "NoProbe"
     MODEL_MOVED = "ModelMoved"
     BREAK_EVEN_MOVED = "BreakEvenMoved"
-    ASYNC_FASTER = "AsyncFaster"
     HOT_TOO_SMALL = "HotTooSmall"
     HOT_UNUSED = "HotUnused"
     COLD_SHORT = "ColdShort"
@@ -84,7 +83,7 @@ class Settings:
     interval_seconds: float = 60.0
     """Between two decisions."""
     stock: bool = False
-    """Engines without a decision per request: minTokens is their knob, loading needs a restart."""
+    """Engines without a decision per request: minTokens is their knob, and needs a restart."""
     pinned: Mapping[Knob, Value] = field(default_factory=lambda: MappingProxyType({}))
     """What the spec says itself; it wins."""
     hot: bool = False

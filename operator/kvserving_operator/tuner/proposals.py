@@ -10,12 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kvserving_operator.cost import (
-    IDLE,
     Load,
     Model,
     break_even_tokens,
     floor_bandwidth,
-    load_seconds,
     recompute_seconds,
 )
 from kvserving_operator.tuner.facts import Facts
@@ -25,8 +23,6 @@ MARGIN: Final = 0.1
 """h: how far below break-even even the upper bound of B must be before the tier is bypassed."""
 MODEL_MOVED: Final = 0.1
 """A number of the model that moved less is not worth a message to every engine."""
-THRESHOLD_MOVED: Final = 0.2
-"""The same for minTokens; n* is the quotient of two differences and scatters more."""
 RESTART_GAIN: Final = 0.2
 """A restart costs every engine its local cache: less gain is not worth it."""
 UNMEASURED: Final = "Unmeasured"
@@ -50,12 +46,14 @@ class Proposal:
     """Whether it need not be asked for twice: nothing is measured any more."""
     model: Value | None = None
     """The model that goes along with it; None: it stays as it is."""
+    advice: bool = False
+    """Whether it is told only, whatever the mode."""
 
 
 def loading(state: State, facts: Facts, settings: Settings) -> Proposal | None:
-    """Auto or Bypass for our store; Sync or Async for a stock engine, which restarts for it."""
+    """Auto or Bypass for our store; a stock engine has one way to load, the synchronous one."""
     if settings.stock:
-        return _stock_loading(state, facts, settings)
+        return None
     now = state.in_force.get(Knob.LOADING, Loading.AUTO.value)
     if now == Loading.BYPASS.value:
         return _back(state, facts, settings)
@@ -109,29 +107,6 @@ def _floor(facts: Facts, margin: float) -> float | None:
     if model is None or facts.busy is None:
         return None
     return floor_bandwidth(model, Load(busy=facts.busy), margin)
-
-
-def _stock_loading(state: State, facts: Facts, settings: Settings) -> Proposal | None:
-    """Async where that is predicted to be a fifth quicker; back only if it turns out worse."""
-    model, tokens = _model(facts), facts.hit_tokens
-    if state.in_force.get(Knob.LOADING) != Loading.SYNC.value or model is None:
-        return None
-    if tokens is None or facts.busy is None:
-        return None
-    load = Load(busy=facts.busy)
-    # Synchronously the engine stands still for the whole load, so all of it waits for others.
-    blocked = load_seconds(model, tokens, IDLE) / load.idle_share
-    gain = 1 - load_seconds(model, tokens, load) / blocked
-    if gain <= RESTART_GAIN:
-        return None
-    return Proposal(
-        knob=Knob.LOADING,
-        value=Loading.ASYNC.value,
-        reason=Reason.ASYNC_FASTER,
-        gain=gain,
-        numbers={"busy": facts.busy, "hitTokens": tokens},
-        restarts=True,
-    )
 
 
 def model(state: State, facts: Facts, settings: Settings) -> Proposal | None:
@@ -196,35 +171,60 @@ def _moved(before: tuple[float, ...], after: tuple[float, ...]) -> float:
 
 
 def min_tokens(state: State, facts: Facts, settings: Settings) -> Proposal | None:
-    """n*(u) in whole chunks, for engines that cannot decide themselves."""
+    """n* in whole chunks, for engines that cannot decide themselves and restart for another one.
+
+    All of a synchronous load holds the engine, as computing does, so u is in both costs alike and
+    n* is that of an idle engine. A threshold beyond every prompt is never carried out: nothing
+    would be loaded after it, and nobody would see the tier become quicker.
+    """
     found = _model(facts)
-    if not settings.stock or found is None or facts.busy is None:
+    if not settings.stock or found is None or not _measured_lately(facts, settings):
         return None
-    edge = break_even_tokens(found, Load(busy=facts.busy))
+    edge = break_even_tokens(found)
     most = settings.longest_tokens + 1
     chunk = settings.chunk_tokens
     wanted = float(most if edge >= most else min(most, math.ceil(edge / chunk) * chunk))
     before = _before(state, Knob.MIN_TOKENS, settings)
     before = 0.0 if before is None else before
-    if isinstance(before, float) and abs(wanted - before) <= THRESHOLD_MOVED * max(before, chunk):
+    gain = _threshold_gain(found, facts, before, wanted)
+    advice = wanted >= most
+    told = advice and state.recommended.get(Knob.MIN_TOKENS) == wanted
+    if gain <= RESTART_GAIN or told:
         return None
-    numbers = {"breakEvenTokens": min(edge, most), "busy": facts.busy}
     return Proposal(
         knob=Knob.MIN_TOKENS,
         value=wanted,
         reason=Reason.BREAK_EVEN_MOVED,
-        gain=_threshold_gain(found, facts, before, wanted),
-        numbers=numbers,
+        gain=gain,
+        numbers={"breakEvenTokens": min(edge, most), "hitTokens": facts.hit_tokens or 0.0},
+        restarts=True,
+        advice=advice,
+    )
+
+
+def _measured_lately(facts: Facts, settings: Settings) -> bool:
+    """Whether all of the model was measured, and what the tier does within a restart's dwell.
+
+    R is the engine's own, and measured anew for each revision; a tier may be another meanwhile.
+    """
+    known = facts.known
+    of_tier = (known.bandwidth, known.engine_fixed_seconds, known.request_fixed_seconds)
+    return known.measured and all(
+        number is not None
+        and number.age_seconds is not None
+        and number.age_seconds <= settings.restart_dwell_seconds
+        for number in of_tier
     )
 
 
 def _threshold_gain(found: Model, facts: Facts, before: Value, wanted: float) -> float:
     """Share of a mean hit's cost that another threshold saves; 0 where it decides alike."""
-    tokens, busy = facts.hit_tokens, facts.busy
-    if tokens is None or busy is None or not isinstance(before, float):
+    tokens, size = facts.hit_tokens, facts.hit_bytes
+    if tokens is None or not isinstance(before, float):
         return 0.0
-    load = Load(busy=busy)
-    costs = {True: load_seconds(found, tokens, load), False: recompute_seconds(found, tokens, load)}
+    size = tokens * found.bytes_per_token if size is None else size
+    loading = found.fixed_seconds + size / found.bandwidth
+    costs = {True: loading, False: recompute_seconds(found, tokens)}
     old, new = costs[tokens >= before], costs[tokens >= wanted]
     return 1 - new / old if old > 0 else 0.0
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from kvserving_operator.tuner.facts import Facts
 from kvserving_operator.tuner.model import Entry, Knob, State, Trial, Verdict
+from kvserving_operator.tuner.proposals import RESTART_GAIN
 
 WORSE: Final = 0.15
 """Share by which the cost must have grown before a change is taken back."""
@@ -19,15 +20,19 @@ def cost(knob: Knob, facts: Facts) -> float | None:
     return facts.first_token_seconds
 
 
-def judged(trial: Trial, facts: Facts) -> tuple[Verdict, float | None]:
-    """The verdict on a change, and its relative gain as measured."""
+def judged(trial: Trial, facts: Facts, *, restarts: bool = False) -> tuple[Verdict, float | None]:
+    """The verdict on a change, and its relative gain as measured.
+
+    ``restarts``: taking it back costs as much as it did, so that must gain as much, too.
+    """
     now = cost(trial.knob, facts)
     if now is None or trial.cost is None or trial.cost <= 0:
         return Verdict.UNCLEAR, None
     if trial.busy is None or facts.busy is None or abs(trial.busy - facts.busy) > ALIKE:
         return Verdict.UNCLEAR, None
     gain = 1 - now / trial.cost
-    return (Verdict.ROLLED_BACK if gain < -WORSE else Verdict.CONFIRMED), gain
+    worse = now > 0 and 1 - trial.cost / now > RESTART_GAIN if restarts else gain < -WORSE
+    return (Verdict.ROLLED_BACK if worse else Verdict.CONFIRMED), gain
 
 
 def noted(state: State, verdict: Verdict, gain: float | None) -> State:

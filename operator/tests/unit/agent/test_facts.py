@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +29,13 @@ WELL = Snapshot(
 )
 
 
-def render(known: Snapshot, now: float = NOW, *, stores: bool = False) -> dict[str, Any]:
+def render(
+    known: Snapshot,
+    now: float = NOW,
+    *,
+    stores: bool = False,
+    table: Mapping[str, series.Number] = VLLM_NUMBERS,
+) -> dict[str, Any]:
     return facts.render(
         known,
         now=now,
@@ -36,7 +43,7 @@ def render(known: Snapshot, now: float = NOW, *, stores: bool = False) -> dict[s
         engine_type="VLLM",
         pod_uid="6f2c0a52-30c5-4b0e-8c6e-0f3f8f3c9d11",
         stale_after=STALE,
-        table=VLLM_NUMBERS,
+        table=table,
         latencies=series.PREFILL_LATENCIES,
         stores=stores,
     )
@@ -133,11 +140,19 @@ def test_nothing_known_is_all_null() -> None:
     assert set(answer["numbers"].values()) == {None}
 
 
-def test_the_answer_of_a_stock_engine_is_below_two_kilobytes() -> None:
-    values = dict.fromkeys(VLLM_NUMBERS, int(LARGEST) - 1) | {"kvCacheUsage": 0.123456}
+def test_a_vllm_without_a_store_tells_what_its_loads_took() -> None:
+    more = set(series.STOCK_NUMBERS)
+    assert set(series.table_of("VLLM", stores=False)) == set(VLLM_NUMBERS) | more
+    assert set(series.table_of("VLLM", stores=True)) == set(VLLM_NUMBERS)
+    assert set(series.table_of("SGLang", stores=False)) == set(series.SGLANG_NUMBERS)
+
+
+def test_the_answer_of_a_stock_engine_is_two_and_a_half_kilobytes_at_most() -> None:
+    table = series.table_of("VLLM", stores=False)
+    values = dict.fromkeys(table, int(LARGEST) - 1) | {"kvCacheUsage": 0.123456}
     counts = {"request": Histogram((*(i / 8 for i in range(22)), None), (10**6,) * 22, 1e6)}
     full = replace(WELL, sample=Sample(NOW - 12.5, values, counts), last_error=Fault.TIMEOUT)
-    assert 1000 < len(json.dumps(render(full), separators=(",", ":"))) < 2000
+    assert 1000 < len(json.dumps(render(full, table=table), separators=(",", ":"))) < 2500
 
 
 @settings(max_examples=40)

@@ -18,7 +18,7 @@ from kvserving_agent import series
 from kvserving_agent.facts import Answer, Sample, Snapshot
 from kvserving_agent.identity import Source, StartId
 from kvserving_agent.latency import Histogram
-from kvserving_agent.series import SGLANG_NUMBERS, VLLM_NUMBERS
+from kvserving_agent.series import SGLANG_NUMBERS, STOCK_NUMBERS, VLLM_NUMBERS
 from kvserving_agent.states import StoreState, rings
 from kvserving_operator.fit import LOAD_FIELDS, STEP_FIELDS
 from kvserving_operator.measure import (
@@ -142,7 +142,7 @@ def test_so_are_the_ports_in_the_engine():
 
 
 def test_every_name_of_the_agent_is_known():
-    assert set(VLLM_NUMBERS) == set(NUMBERS)
+    assert {*VLLM_NUMBERS, *STOCK_NUMBERS} == set(NUMBERS)
     assert set(SGLANG_NUMBERS) <= set(NUMBERS)
     assert all(set(names) == set(LATENCIES) for names in series.LATENCIES.values())
 
