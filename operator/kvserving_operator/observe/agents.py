@@ -3,7 +3,8 @@
 ``GET /v1/facts`` is what they say, ``PUT /v1/tuning`` what they are told.
 
 A pass asks the pods that it looks at, all at once. An answer is remembered for a while, because
-passes come in bursts, and silence for longer: who cannot be reached must not hold them up.
+passes come in bursts, and silence for longer: who cannot be reached must not hold them up. Who
+hangs is asked ever more seldom, also by those who want nothing that is remembered.
 """
 
 import asyncio
@@ -13,8 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-import aiohttp
-
 from kvserving_operator.engines import ports
 from kvserving_operator.measure import (
     MOST_BYTES,
@@ -23,6 +22,8 @@ from kvserving_operator.measure import (
     parse_body,
     parse_settings,
 )
+from kvserving_operator.observe.bounded import NO_ANSWER, Answer, Bounded, Bounds, TooLongError
+from kvserving_operator.observe.silences import COSTLY, Silences
 from kvserving_operator.plan.model import Manifest
 
 TIMEOUT: Final = 2.0
@@ -31,7 +32,7 @@ CONNECT_TIMEOUT: Final = 0.5
 REMEMBERED: Final = 10.0
 """Seconds for which an answer is good."""
 SILENT: Final = 60.0
-"""Seconds for which an agent that did not answer is left alone."""
+"""Seconds for which an agent that gave no facts, and took no time for that, is left alone."""
 TELL_TIMEOUT: Final = 10.0
 """Seconds for settings: an agent takes 8 at most to put them in force and to read them back."""
 _MOST_PODS: Final = 2_000
@@ -67,20 +68,24 @@ class Agents:
         self._port = port
         self._clock = clock
         self._answers: dict[str, _Answer] = {}
-        self._session: aiohttp.ClientSession | None = None
+        self._silent = Silences[str](clock, probe=TIMEOUT)
+        self._deaf = Silences[str](clock, probe=TELL_TIMEOUT, first=60.0, most=300.0)
+        self._http = Bounded(
+            Bounds(
+                deadline=TIMEOUT,
+                connect=CONNECT_TIMEOUT,
+                connections=_CONNECTIONS,
+                most_bytes=MOST_BYTES,
+                reuse=False,
+            )
+        )
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, force_close=True),
-            timeout=aiohttp.ClientTimeout(total=TIMEOUT, sock_connect=CONNECT_TIMEOUT),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-        )
+        await self._http.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._http.__aexit__()
 
     async def facts(
         self, pods: Iterable[Manifest], token: str, *, anew: bool = False
@@ -90,7 +95,8 @@ class Agents:
         Args:
             pods: Whom to ask.
             token: The bearer token of these agents.
-            anew: Ask whatever is remembered: their ages then count from now.
+            anew: Ask whatever is remembered: their ages then count from now. Those that hang have
+                their time all the same.
         """
         asked = [pod for pod in pods if (pod.get("status") or {}).get("podIP")]
         answers = await asyncio.gather(*(self._of(pod, token, anew=anew) for pod in asked))
@@ -106,21 +112,28 @@ class Agents:
         Nothing is raised. Where no good answer comes they may be in force all the same; the next
         facts tell.
         """
-        if self._session is None:
-            raise RuntimeError("Agents is used outside of its context")
-        headers = {"Authorization": f"Bearer {token}", "If-Match": f'"{start_id}"'}
-        self._answers.pop(pod["metadata"]["uid"], None)
+        uid = pod["metadata"]["uid"]
+        # An engine that starts anew is another one.
+        whom = (uid, start_id)
+        deaf = self._deaf.of(whom)
+        if deaf is not None:
+            return Answered(why=deaf)
+        self._answers.pop(uid, None)
+        began = time.perf_counter()
         try:
-            async with self._session.put(
+            answer = await self._http.ask(
                 self._url(pod["status"]["podIP"], "tuning"),
-                data=json.dumps(settings).encode(),
-                headers={**headers, "Accept-Encoding": "identity"},
-                timeout=aiohttp.ClientTimeout(total=TELL_TIMEOUT, sock_connect=CONNECT_TIMEOUT),
-                allow_redirects=False,
-            ) as response:
-                return _answered(response.status, await _body(response))
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            return Answered(why="its agent is silent")
+                headers={"Authorization": f"Bearer {token}", "If-Match": f'"{start_id}"'},
+                put=json.dumps(settings).encode(),
+                deadline=TELL_TIMEOUT,
+            )
+            found = _answered(answer)
+        except TooLongError:
+            found = _NONSENSE
+        except NO_ANSWER:
+            found = Answered(why="its agent is silent")
+        self._deaf.went(whom, found.why or None, seconds=time.perf_counter() - began)
+        return found
 
     def _url(self, address: str, what: str) -> str:
         host = f"[{address}]" if ":" in address else address
@@ -130,40 +143,27 @@ class Agents:
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
         known = self._answers.pop(uid, None)
         if anew or known is None or self._clock() > known.until:
+            if self._silent.of(uid) is not None:
+                return None
+            began = time.perf_counter()
             facts = await self._ask(name, pod["status"]["podIP"], token)
-            kept = SILENT if facts is None else REMEMBERED
-            known = _Answer(self._clock() + kept, facts)
+            seconds = time.perf_counter() - began
+            self._silent.went(uid, "silent" if facts is None else None, seconds=seconds)
+            if facts is None and seconds >= COSTLY:
+                return None
+            known = _Answer(self._clock() + (SILENT if facts is None else REMEMBERED), facts)
         self._answers[uid] = known
         while len(self._answers) > _MOST_PODS:
             del self._answers[next(iter(self._answers))]
         return known.facts
 
     async def _ask(self, pod: str, address: str, token: str) -> EngineFacts | None:
-        headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
-        if self._session is None:
-            raise RuntimeError("Agents is used outside of its context")
+        headers = {"Authorization": f"Bearer {token}"}
         try:
-            async with self._session.get(
-                self._url(address, "facts"), headers=headers, allow_redirects=False
-            ) as response:
-                if response.status != 200:
-                    return None
-                return parse_body(pod, await _body(response))
-        except (aiohttp.ClientError, TimeoutError, OSError):
+            answer = await self._http.ask(self._url(address, "facts"), headers=headers)
+        except (TooLongError, *NO_ANSWER):
             return None
-
-
-async def _body(response: aiohttp.ClientResponse) -> bytes:
-    """The whole body, or its beginning where that alone is too long.
-
-    One read gives what has arrived, and an answer of several packets arrives in pieces.
-    """
-    body = bytearray()
-    async for piece in response.content.iter_any():
-        body += piece
-        if len(body) > MOST_BYTES:
-            break
-    return bytes(body)
+        return parse_body(pod, answer.body) if answer.status == 200 else None
 
 
 _REFUSALS: Final[Mapping[int, str]] = {
@@ -174,16 +174,20 @@ _REFUSALS: Final[Mapping[int, str]] = {
 }
 
 
-def _answered(status: int, body: bytes) -> Answered:
-    if status != 200:
-        return Answered(why=_REFUSALS.get(status, "its agent does not take settings"))
+_NONSENSE: Final = Answered(why="its agent answers nonsense")
+
+
+def _answered(answer: Answer) -> Answered:
+    if answer.status != 200:
+        why = _REFUSALS.get(answer.status, "its agent does not take settings")
+        return Answered(why=why)
     try:
-        answer = json.loads(body) if len(body) <= MOST_BYTES else None
+        told = json.loads(answer.body)
     except (ValueError, RecursionError):
-        answer = None
-    if not isinstance(answer, dict):
-        return Answered(why="its agent answers nonsense")
-    store, hot = (_settings(answer.get(name)) for name in ("store", "hot"))
+        told = None
+    if not isinstance(told, dict):
+        return _NONSENSE
+    store, hot = (_settings(told.get(name)) for name in ("store", "hot"))
     return Answered(store=store, hot=hot)
 
 

@@ -1,14 +1,15 @@
 """Asks a Prometheus for the facts of all engines of an object, bounded in time and in bytes.
 
-Whoever writes a KVServing names the server, so its answers are a stranger's: no redirect is
-followed, nothing is unpacked, an answer has a length, and what it says is told to nobody.
+Whoever writes a KVServing names the server, so its answers are a stranger's (`observe.bounded`),
+and what it says is told to nobody. A server that takes time and gives nothing is left alone for a
+while by all objects that ask it: together they ask it once an interval, not once each.
 """
 
 import asyncio
 import base64
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -18,7 +19,9 @@ import aiohttp
 
 from kvserving_operator.measure import EngineFacts
 from kvserving_operator.observe import promql
+from kvserving_operator.observe.bounded import Bounded, Bounds, TooLongError
 from kvserving_operator.observe.scraped import facts_of
+from kvserving_operator.observe.silences import Silences
 from kvserving_operator.observe.trust import context_of
 
 DEADLINE: Final = 5.0
@@ -27,7 +30,7 @@ CONNECT_TIMEOUT: Final = 2.0
 REMEMBERED: Final = 10.0
 """Seconds for which a reading is good."""
 SILENT: Final = 60.0
-"""Seconds for which a server that failed is left alone."""
+"""Seconds for which a reading that failed counts, for those who take what is remembered."""
 MOST_BYTES: Final = 8 * 1024 * 1024
 """Of one answer: some 150 pods that are scraped every 15 s."""
 _CONNECTIONS: Final = 16
@@ -98,20 +101,23 @@ class Prometheus:
         self._clock = clock
         self._kept: dict[str, _Kept] = {}
         self._contexts: dict[str, ssl.SSLContext] = {}
-        self._session: aiohttp.ClientSession | None = None
+        self._silent = Silences[Fault](clock, probe=DEADLINE)
+        self._http = Bounded(
+            Bounds(
+                deadline=DEADLINE,
+                connect=CONNECT_TIMEOUT,
+                connections=_CONNECTIONS,
+                of_one_host=_OF_ONE_SERVER,
+                most_bytes=MOST_BYTES,
+            )
+        )
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, limit_per_host=_OF_ONE_SERVER),
-            timeout=aiohttp.ClientTimeout(total=DEADLINE, sock_connect=CONNECT_TIMEOUT),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-        )
+        await self._http.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._http.__aexit__()
 
     async def read(
         self,
@@ -131,7 +137,7 @@ class Prometheus:
             owner: Uid of the object that the pods belong to; its reading is remembered.
             namespace: Of the pods.
             pods: Uid by name.
-            anew: Nothing that is remembered counts.
+            anew: Nothing that is remembered counts, but for silence.
         """
         if not pods:
             return Reading()
@@ -142,7 +148,7 @@ class Prometheus:
         if anew or known is None or not pods.items() <= known.uids.items():
             # Of one object one part is asked about after the other: the answer is to be for both.
             asked = {**({} if known is None else known.uids), **pods}
-            known = await self._kept_anew(connect, target, namespace, asked)
+            known = await self._kept_anew(connect, target, owner, namespace, asked)
         self._kept[owner] = known
         while len(self._kept) > _MOST_READINGS:
             del self._kept[next(iter(self._kept))]
@@ -150,18 +156,29 @@ class Prometheus:
         return replace(known.reading, facts={name: facts[name] for name in pods if name in facts})
 
     async def _kept_anew(
-        self, connect: Connect, target: object, namespace: str, pods: Mapping[str, str]
+        self, connect: Connect, target: object, owner: str, namespace: str, pods: Mapping[str, str]
     ) -> _Kept:
-        server, reading = await connect(), Reading(fault=Fault.NO_CREDENTIALS)
+        server, reading, kept = await connect(), Reading(fault=Fault.NO_CREDENTIALS), SILENT
         if server is not None:
-            reading = await self._ask(server, namespace, pods)
-        kept = REMEMBERED if reading.fault is None else SILENT
+            silent = self._silence(server, owner)
+            if silent is not None:
+                return _Kept(self._clock() + REMEMBERED, target, pods, Reading(fault=silent))
+            reading = await self._ask(server, owner, namespace, pods)
+            kept = REMEMBERED if reading.fault is None else SILENT
         return _Kept(self._clock() + kept, target, pods, reading)
 
-    async def _ask(self, server: Server, namespace: str, pods: Mapping[str, str]) -> Reading:
+    def _silence(self, server: Server, owner: str) -> Fault | None:
+        """Why the server is left alone now; None: it may be asked."""
+        silences = (self._silent.of(whom) for whom in _whom(server, owner))
+        return next((fault for fault in silences if fault is not None), None)
+
+    async def _ask(
+        self, server: Server, owner: str, namespace: str, pods: Mapping[str, str]
+    ) -> Reading:
         questions = ("time()", *promql.queries(namespace, pods))
-        began = self._clock()
+        began, wall = self._clock(), time.perf_counter()
         asked = [asyncio.ensure_future(self._query(server, each)) for each in questions]
+        fault: Fault | None = None
         try:
             async with asyncio.timeout(DEADLINE):
                 told, *bodies = await asyncio.gather(*asked)
@@ -169,38 +186,63 @@ class Prometheus:
             now = promql.parse_time(told) + self._clock() - began
             answers = [await asyncio.to_thread(promql.parse_matrix, body) for body in bodies]
         except TimeoutError:
-            return Reading(fault=Fault.SLOW)
+            fault = Fault.SLOW
         except promql.MalformedError:
-            return Reading(fault=Fault.MALFORMED)
+            fault = Fault.MALFORMED
         except _FaultError as error:
-            return Reading(fault=error.fault)
+            fault = error.fault
         finally:
             for task in asked:
                 task.cancel()
+        self._remember(server, owner, fault, asked[0], seconds=time.perf_counter() - wall)
+        if fault is not None:
+            return Reading(fault=fault)
         return Reading(facts=facts_of(answers, namespace=namespace, pods=pods, now=now))
 
+    def _remember(
+        self,
+        server: Server,
+        owner: str,
+        fault: Fault | None,
+        clock: "asyncio.Future[bytes]",
+        *,
+        seconds: float,
+    ) -> None:
+        """Remember whose silence it is.
+
+        That of the server as such, of it to these credentials, or to one object's questions, where
+        it answers what time it is and not them.
+        """
+        answered = clock.done() and not clock.cancelled() and clock.exception() is None
+        url, known, one = _whom(server, owner)
+        whole = fault if not answered else None
+        self._silent.went(url, whole if fault is Fault.UNREACHABLE else None, seconds=seconds)
+        self._silent.went(known, None if fault is Fault.UNREACHABLE else whole, seconds=seconds)
+        self._silent.went(one, fault if answered else None, seconds=seconds)
+
     async def _query(self, server: Server, query: str) -> bytes:
-        if self._session is None:
-            raise RuntimeError("Prometheus is used outside of its context")
         try:
-            async with self._session.get(
+            answer = await self._http.ask(
                 f"{server.url.rstrip('/')}/api/v1/query",
-                params={"query": query},
+                query={"query": query},
                 headers=_headers(server),
-                ssl=self._context(server),
-                allow_redirects=False,
-            ) as response:
-                if response.status in {401, 403}:
-                    raise _FaultError(Fault.UNAUTHORISED)
-                if response.status != 200:
-                    raise _FaultError(Fault.STATUS)
-                return await _body(response)
+                tls=self._context(server),
+            )
+        except TooLongError:
+            raise _FaultError(Fault.TOO_LARGE) from None
+        except aiohttp.ConnectionTimeoutError:
+            raise _FaultError(Fault.UNREACHABLE) from None
         except TimeoutError:
             raise _FaultError(Fault.SLOW) from None
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientSSLError):
             raise _FaultError(Fault.CERTIFICATE) from None
         except (aiohttp.ClientError, OSError):
             raise _FaultError(Fault.UNREACHABLE) from None
+        if answer.status in {401, 403}:
+            raise _FaultError(Fault.UNAUTHORISED)
+        if answer.status != 200:
+            raise _FaultError(Fault.STATUS)
+        return answer.body
 
     def _context(self, server: Server) -> ssl.SSLContext | bool:
         if server.authority is None:
@@ -218,7 +260,7 @@ class Prometheus:
 
 
 def _headers(server: Server) -> dict[str, str]:
-    headers = {"Accept-Encoding": "identity"}
+    headers = {}
     if server.basic is not None:
         pair = base64.b64encode(":".join(server.basic).encode()).decode()
         headers["Authorization"] = f"Basic {pair}"
@@ -227,10 +269,9 @@ def _headers(server: Server) -> dict[str, str]:
     return headers
 
 
-async def _body(response: aiohttp.ClientResponse) -> bytes:
-    body = bytearray()
-    async for piece in response.content.iter_any():
-        body += piece
-        if len(body) > MOST_BYTES:
-            raise _FaultError(Fault.TOO_LARGE)
-    return bytes(body)
+def _whom(server: Server, owner: str) -> tuple[Hashable, Hashable, Hashable]:
+    """Those whose silence is remembered.
+
+    Credentials have their own: a proxy may hang for some, which silences it for nobody else.
+    """
+    return server.url, server, (server, owner)

@@ -94,8 +94,8 @@ class Engine:
 class Addressed(Kubelet):
     """A kubelet that gives some pods addresses."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster)
+    def __init__(self, cluster: Cluster, *, interval: float = 0.1) -> None:
+        super().__init__(cluster, interval=interval)
         self.addresses: dict[str, str] = {}
 
     def status(self, pod: Object, *, waiting: str) -> Object:

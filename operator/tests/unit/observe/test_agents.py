@@ -59,6 +59,7 @@ async def server() -> AsyncIterator[Server]:
     served = Server()
     app = web.Application()
     app.router.add_get("/v1/facts", served.facts)
+    app.router.add_put("/v1/tuning", served.facts)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -122,6 +123,46 @@ async def test_silence_costs_one_time_out_and_is_remembered(
         assert len(server.tokens) == 2, "asked again although it was silent a moment ago"
         server.delay, now[0] = 0.0, agents.SILENT + 1
         assert await asking.facts([pod("a")], "t") == {"a": facts("a")}
+
+
+async def test_who_hangs_is_asked_ever_more_seldom_also_anew(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(agents, "TIMEOUT", 0.3)
+    server.delay = 30.0
+    now = [0.0]
+    async with Agents(port=server.port, clock=lambda: now[0]) as asking:
+        times = []
+        for second in range(0, 600, 10):
+            now[0], before = float(second), len(server.tokens)
+            # Somebody who takes what is remembered, and somebody who does not.
+            for anew in (False, True):
+                assert await asking.facts([pod("a")], "t", anew=anew) == {"a": None}
+            times += [second] * (len(server.tokens) - before)
+        assert times == [0, 30, 90, 210, 330, 450, 570]
+        now[0], server.delay = 690.0, 0.0
+        for _ in range(3):
+            assert await asking.facts([pod("a")], "t", anew=True) == {"a": facts("a")}
+        assert len(server.tokens) == len(times) + 3, "it is as good as any other again"
+
+
+async def test_who_hangs_while_it_is_told_settings_is_told_ever_more_seldom(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(agents, "TELL_TIMEOUT", 0.3)
+    server.delay = 30.0
+    now = [0.0]
+    async with Agents(port=server.port, clock=lambda: now[0]) as asking:
+        times = []
+        for second in range(0, 900, 60):
+            now[0], before = float(second), len(server.tokens)
+            answered = await asking.tell(pod("a"), "t", {"mode": "Auto"}, start_id="s-1")
+            assert answered.why == "its agent is silent"
+            times += [second] * (len(server.tokens) - before)
+        assert times == [0, 60, 180, 420, 720]
+        server.delay = 0.0
+        anew = await asking.tell(pod("a"), "t", {"mode": "Auto"}, start_id="s-2")
+        assert anew.why == "", "an engine that has started anew is another one"
 
 
 async def test_many_that_hang_take_nobody_s_turn(server: Server):

@@ -14,6 +14,7 @@ from kvserving_operator.observe import prometheus
 from kvserving_operator.observe.prometheus import Fault, Prometheus, Reading, Server
 
 PODS = {"x-prefill-0": "uid"}
+TIME = "time()"
 
 
 class Odd:
@@ -24,15 +25,23 @@ class Odd:
         self.asked: list[web.Request] = []
         self.stray = 0
         self.url = ""
+        self.dear = "dear-"
+        """In a query: it takes for ever."""
+
+    @property
+    def times(self) -> int:
+        """Readings that were begun."""
+        return sum(request.query["query"] == TIME for request in self.asked)
 
     async def query(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(request)
-        if request.query["query"] == "time()" and self.how not in ("hang", "status"):
+        queried = request.query["query"]
+        if queried == TIME and self.how not in ("hang", "status"):
             return _answer("scalar", [1000.0, "1000"])
-        return await self._behave(request)
+        return await self._behave(request, queried)
 
-    async def _behave(self, request: web.Request) -> web.StreamResponse:
-        if self.how == "hang":
+    async def _behave(self, request: web.Request, queried: str) -> web.StreamResponse:
+        if self.how == "hang" or (self.how == "dear" and self.dear in queried):
             await asyncio.Event().wait()
         if self.how == "redirect":
             raise web.HTTPFound("/elsewhere")
@@ -46,7 +55,7 @@ class Odd:
                 await response.write(b"x" * 100_000)
         if isinstance(self.how, bytes):
             return web.Response(body=self.how)
-        return _answer("matrix", self.how or [])
+        return _answer("matrix", self.how if isinstance(self.how, list) else [])
 
     async def elsewhere(self, _: web.Request) -> web.Response:
         self.stray += 1
@@ -75,11 +84,13 @@ async def read(odd: Odd, source: Prometheus, **more: Any) -> Reading:
     return await ask(source, Server(url=odd.url, token="t"), **more)
 
 
-async def ask(source: Prometheus, server: Server | None, pods: Any = PODS, **more: Any) -> Reading:
+async def ask(
+    source: Prometheus, server: Server | None, pods: Any = PODS, owner: str = "o", **more: Any
+) -> Reading:
     async def connect() -> Server | None:
         return server
 
-    return await source.read(connect, target=server, owner="o", namespace="ns", pods=pods, **more)
+    return await source.read(connect, target=server, owner=owner, namespace="ns", pods=pods, **more)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +151,52 @@ async def test_silence_costs_the_deadline_once(odd: Odd, monkeypatch: pytest.Mon
         assert len(odd.asked) == asked, "asked again although it was silent a moment ago"
         odd.how, now[0] = [], prometheus.SILENT + 1
         assert (await read(odd, source)).fault is None
+
+
+async def test_a_server_that_hangs_is_asked_once_for_all_objects(
+    odd: Odd, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(prometheus, "DEADLINE", 0.3)
+    odd.how = "hang"
+    now = [0.0]
+    server = Server(url=odd.url)
+    async with Prometheus(clock=lambda: now[0]) as source:
+        for second in range(0, 600, 60):
+            now[0] = float(second)
+            for owner in range(50):
+                found = await ask(source, server, owner=str(owner), anew=True)
+                assert found == Reading(fault=Fault.SLOW)
+        assert odd.times <= 10, "once an interval at most"
+        # While one asks, nobody waits beside him.
+        now[0] += 600
+        before = odd.times
+        found = await asyncio.gather(
+            *(ask(source, server, owner=str(owner), anew=True) for owner in range(50))
+        )
+        assert {reading.fault for reading in found} == {Fault.SLOW}
+        assert odd.times == before + 1
+        now[0], odd.how = now[0] + 600, []
+        for owner in range(50):
+            assert (await ask(source, server, owner=str(owner), anew=True)).fault is None
+
+
+async def test_silence_to_one_is_none_to_others(odd: Odd, monkeypatch: pytest.MonkeyPatch):
+    """Questions that take too long, and credentials that a proxy hangs for."""
+    monkeypatch.setattr(prometheus, "DEADLINE", 0.3)
+    odd.how = "dear"
+    server, dear = Server(url=odd.url), {"dear-prefill-0": "uid"}
+    async with Prometheus(clock=lambda: 0.0) as source:
+        assert (await ask(source, server, dear, owner="dear")).fault is Fault.SLOW
+        before = odd.times
+        assert (await ask(source, server, dear, owner="dear", anew=True)).fault is Fault.SLOW
+        assert odd.times == before, "asked again although it was silent a moment ago"
+        assert (await ask(source, server, owner="other")).fault is None
+        odd.how = "hang"
+        stranger = Server(url=odd.url, token="of a stranger")
+        assert (await ask(source, stranger, owner="stranger")).fault is Fault.SLOW
+        odd.how = []
+        assert (await ask(source, stranger, owner="friend")).fault is Fault.SLOW
+        assert (await ask(source, server, owner="another")).fault is None
 
 
 async def test_a_reading_is_remembered_for_its_pods(odd: Odd):
