@@ -63,6 +63,8 @@ class _Watched:
     """Those that it was to be at, also where it failed."""
     states: dict[str, InstanceState] = field(default_factory=dict)
     health: TierHealth | None = None
+    secret: str = ""
+    """Where the passwords are, for messages."""
     due: float = 0.0
     earliest: float = 0.0
     unsure: int = 0
@@ -138,8 +140,13 @@ class Tiers:
         again = SOON if soon else max(SOON, watched.due - self._clock())
         if watched.health is None:
             return TierHealth(asked=True, look_again=again)
-        seen = watched.health.seen and targets <= watched.targets
-        return replace(watched.health, seen=seen, look_again=again)
+        health = watched.health
+        if watched.states and not watched.states.keys() <= targets:
+            # Of those that are gone since nothing is told until the next look.
+            left = (state for identity, state in watched.states.items() if identity in targets)
+            health = health_of(left, secret=watched.secret)
+        seen = health.seen and targets <= watched.targets
+        return replace(health, seen=seen, look_again=again)
 
     async def _look(
         self, watched: _Watched, targets: frozenset[str], interval: float, found: Found
@@ -173,8 +180,8 @@ class Tiers:
             {instance.identity: instance.place for instance in instances},
             {i.identity: answer for i, answer in zip(instances, answers, strict=True)},
         )
-        secret = next((instance.secret for instance in instances), "")
-        return health_of(watched.states.values(), secret=secret)
+        watched.secret = next((instance.secret for instance in instances), "")
+        return health_of(watched.states.values(), secret=watched.secret)
 
     async def _probed(self, instance: Instance) -> Reading:
         async with self._slots:

@@ -1,8 +1,9 @@
 """From a plan to written children: what is wanted, what forbids it, what is kept up instead."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from kvserving_operator.api.conditions import Reason
 from kvserving_operator.kube import paths
@@ -55,8 +56,8 @@ class Outcome:
     """What the control loop knows."""
     tier: TierHealth = field(default_factory=TierHealth)
     """What looks at its instances have found."""
-    full: tuple[str, ...] = ()
-    """Instances of the tier that hold more than will fit into their next pods."""
+    full: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Instances of the tier that must not be replaced yet, with the reason."""
 
     @property
     def complete(self) -> bool:

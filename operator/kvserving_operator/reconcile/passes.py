@@ -144,7 +144,8 @@ class Reconciler:
         resizing = resized(self._client, plan, outcome.observed, healths, limits)
         tier = healths.get(Role.VALKEY)
         # Of instances that nothing is known of none is replaced.
-        all_of_them = tuple(pod.name for pod in tier.pods) if tier is not None else ()
+        names = [pod.name for pod in tier.pods] if tier is not None else []
+        all_of_them = dict.fromkeys(names, "was not told what it may hold")
         full = await part(Part.RESIZING, resizing, all_of_them)
         replacing = replace_outdated(
             self._client, part.key, plan, healths, uid=part.uid, spared=full
@@ -179,6 +180,7 @@ class Reconciler:
             held=outcome.held,
             unfinished=outcome.applied.unfinished,
             rotation=outcome.rotation.message,
+            kept=outcome.full,
             transfers=outcome.transfers,
             measured=outcome.tuned.measured,
         )

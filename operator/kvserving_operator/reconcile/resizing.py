@@ -11,6 +11,7 @@ the look at the tier shows it, and they are told too.
 
 import asyncio
 import logging
+import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,13 +41,14 @@ in use. A pod has a third more than the limit (``MAXMEMORY_SHARE``)."""
 class Fit:
     """How full an instance is, in bytes, after it was told its limit."""
 
-    used: int
+    used: int | None
+    """None: it does not say."""
     limit: int
 
     @property
     def fits(self) -> bool:
         """Whether it holds no more than it may, but for what clients use beside it."""
-        return self.used <= self.limit * _BESIDE
+        return self.used is not None and self.used <= self.limit * _BESIDE
 
 
 async def resized(
@@ -55,45 +57,60 @@ async def resized(
     observed: Observed,
     healths: Mapping[Role, RoleHealth | None],
     limits: Set[int] = frozenset(),
-) -> tuple[str, ...]:
+) -> Mapping[str, str]:
     """Tell the instances in pods of an old revision what they may hold.
 
     `limits`: what instances said at the last look that they may hold, in bytes; where that is not
-    what the plan says, all are told. The names of those that must not be replaced yet. One that
-    cannot be asked holds nothing up.
+    what the plan says, all are told. Those that must not be replaced yet, by name, with the reason.
     """
     tier, secret = plan.tier, observed.child(paths.SECRETS, plan.names.auth)
     health = healths.get(Role.VALKEY)
     if tier is None or secret is None or health is None or plan.rollout_paused:
-        return ()
+        return {}
     strayed = not limits <= {tier.maxmemory_bytes}
     if not health.outdated and not strayed:
-        return ()
+        return {}
     auth = auth_from(secret)
     pods = await client.list(
         paths.PODS, plan.namespace, selector=selector(plan.name, Role.VALKEY.value), fresh=True
     )
     bounds = {pod["metadata"]["name"]: allowed(pod, tier.maxmemory_bytes) for pod in pods}
+    shrink = {pod["metadata"]["name"] for pod in pods if _most(pod) > tier.maxmemory_bytes}
     old = {pod.name for pod in health.pods if pod.revision != health.revision}
     due = bounds.keys() & ({pod.name for pod in health.pods} if strayed else old)
     found = await addresses_of(client, plan, tier, observed)
     asked = {name: at for name, at in found.items() if at is not None and name in due}
     fits = await asyncio.gather(*(told(at, auth, bounds[name]) for name, at in asked.items()))
-    return tuple(
-        name
+    if tier.volume is None:
+        return {}
+    reasons = {
+        name: _obstacle(fit, shrinks=name in shrink)
         for name, fit in zip(asked, fits, strict=True)
-        if tier.volume is not None and name in old and fit is not None and not fit.fits
-    )
+        if name in old
+    }
+    return {name: why for name, why in reasons.items() if why}
+
+
+def _obstacle(fit: Fit | None, *, shrinks: bool) -> str:
+    """Why an instance on disks must not be replaced yet; empty: it may be."""
+    if fit is None or fit.used is None:
+        return "does not say what it holds" * shrinks
+    return "" if fit.fits else "holds more than its next pod has room for"
 
 
 def allowed(pod: Manifest, wanted: int) -> int:
     """Bytes that an instance may hold in this pod: what is wanted, within the pod's own limit."""
+    return int(min(wanted, _most(pod)))
+
+
+def _most(pod: Manifest) -> float:
+    """Bytes that an instance may hold in this pod at most."""
     containers: list[dict[str, Any]] = (pod.get("spec") or {}).get("containers") or []
     for container in containers:
         if container["name"] == Role.VALKEY.value:
             limit = ((container.get("resources") or {}).get("limits") or {}).get("memory")
-            return min(wanted, int(quantity.to_bytes(limit) * MAXMEMORY_SHARE)) if limit else wanted
-    return wanted
+            return int(quantity.to_bytes(limit) * MAXMEMORY_SHARE) if limit else math.inf
+    return math.inf
 
 
 async def told(address: Address, auth: AuthMaterial, limit: int) -> Fit | None:
@@ -110,10 +127,10 @@ async def told(address: Address, auth: AuthMaterial, limit: int) -> Fit | None:
         return None
 
 
-def _used(info: object) -> int:
+def _used(info: object) -> int | None:
     text = info.decode(errors="replace") if isinstance(info, bytes) else ""
     for line in text.splitlines():
         name, _, value = line.partition(":")
-        if name == "used_memory" and value.isdigit():
+        if name == "used_memory" and value.isascii() and value.isdigit():
             return int(value)
-    return 0
+    return None

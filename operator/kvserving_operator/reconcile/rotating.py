@@ -85,7 +85,8 @@ class Rotating:
         )
         if following is auth:
             look = self._next_look(uid) if instances else None
-            return Rotation(message=_progress(auth, instances, engines), look_again=look)
+            message = _progress(auth, instances, engines) + _held(plan, engines, outcome.held)
+            return Rotation(message=message, look_again=look)
         self._since.pop(uid, None)
         return await self._store(live, plan, secret, following)
 
@@ -192,6 +193,20 @@ def _progress(
         return _waits(auth, f"instances forget the old ones{waiting}")
     old = _names(engines.outdated if engines else ())
     return _waits(auth, f"engines with the old ones are replaced{old}")
+
+
+def _held(plan: Plan, engines: EnginesAtWork, held: Sequence[str]) -> str:
+    """That engines are waited for which are not replaced, as their templates stay as they are."""
+    if engines.known or engines.outdated:
+        return ""
+    found = [f"StatefulSet {role.name}" for role in plan.roles if role.reads_auth]
+    names = ", ".join(name for name in found if name in held)
+    if not names:
+        return ""
+    return (
+        f"; {names} as an earlier operator rendered it does not say which ones it uses: annotation "
+        f"{meta.ANNOTATION_ADOPT} with a new value replaces its engines"
+    )
 
 
 def _names(names: Sequence[str]) -> str:

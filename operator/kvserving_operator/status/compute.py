@@ -185,8 +185,18 @@ def _work_in_progress(situation: Situation) -> list[Condition]:
     if situation.paused and all(_held(health) for health in moving.values()):
         why = (Reason.ROLLOUT_PAUSED, f"rollout paused; older revision: {names}{rotation}")
         return _moves(progressing=True, reconciling=False, stalled=False, why=why)
-    why = (_activity(moving.values()), f"waiting for {names}{rotation}")
+    message = f"waiting for {names}{_kept(situation)}{rotation}"
+    why = (_activity(moving.values()), message)
     return _moves(progressing=True, reconciling=True, stalled=False, why=why)
+
+
+def _kept(situation: Situation) -> str:
+    """Which instance of the tier keeps its pod for now, and why: the first of them."""
+    for name, why in sorted(situation.kept.items()):
+        others = len(situation.kept) - 1
+        more = f" (and {others} more instance{'s' if others > 1 else ''})" if others else ""
+        return f": {name} keeps its pod, as it {why}{more}"
+    return ""
 
 
 def _at_rest(situation: Situation) -> tuple[Reason, str]:

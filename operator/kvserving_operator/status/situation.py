@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from kvserving_operator.api.conditions import Reason
 from kvserving_operator.api.v1alpha1 import KVServingStatus
@@ -56,6 +57,9 @@ class Situation:
     """Something that is wanted is not written yet, and will be without anybody's help."""
     rotation: str = ""
     """How far the rotation of the tier's passwords is; empty: none is under way."""
+
+    kept: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Instances of the tier that must not be replaced yet, by name, with the reason."""
 
     measured: Measured | None = None
     """What the control loop knows; None: there is nothing to measure, or nothing may be."""

@@ -108,10 +108,11 @@ def tier_status(situation: Situation) -> TierStatus | None:
     plan, tier = situation.plan, situation.tier
     previous = situation.previous.tier or TierStatus()
     if plan is not None and plan.external_instances:
-        if tier.seen:
-            return _figures(plan.external_instances, tier.good, plan.tier_epoch)
-        figures = {"instances": plan.external_instances, "epoch": plan.tier_epoch}
-        return previous.model_copy(update=figures)
+        count, epoch = plan.external_instances, plan.tier_epoch
+        if not tier.seen and previous.summary is None:
+            return previous.model_copy(update={"instances": count, "epoch": epoch})
+        # Of several at one address the last look may have seen more than there are.
+        return _figures(count, min(count, tier.good if tier.seen else previous.ready), epoch)
     if Role.VALKEY not in situation.roles:
         return None
     health = situation.roles[Role.VALKEY]

@@ -157,6 +157,19 @@ async def test_a_killed_server_and_its_successor(watch: Watch, servers: list[Ser
     assert (health.seen, health.good, reasons(health)) == (True, 4, []), "it is new: no waiting"
 
 
+async def test_what_is_gone_is_told_of_no_more_before_the_next_look(
+    watch: Watch, servers: list[Server]
+) -> None:
+    await watch.pass_()
+    servers[3].kill()
+    await watch.due()
+    assert reasons(await watch.due()) == [Reason.TIER_UNREACHABLE]
+    looks, watch.instances = watch.looks, watch.instances[:2]
+    health = await watch.pass_()
+    assert (health.seen, health.good, reasons(health)) == (True, 2, [])
+    assert watch.looks == looks
+
+
 async def test_a_server_that_hangs_holds_nobody_up(watch: Watch, servers: list[Server]) -> None:
     await watch.pass_()
     servers[3].freeze()

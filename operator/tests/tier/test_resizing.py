@@ -11,7 +11,7 @@ import valkey
 
 from kvserving_operator.engines.base import TIER_USER
 from kvserving_operator.observe.tier_client import Address
-from kvserving_operator.reconcile.resizing import Fit, allowed, told
+from kvserving_operator.reconcile.resizing import Fit, _used, allowed, told
 from kvserving_operator.render.secret import OPERATOR_USER
 from tests.tier.rendered import AUTH, Rendered, tier
 
@@ -55,6 +55,7 @@ async def test_what_shrinks_on_disk_fits_before_it_is_read_again(tmp_path: Path)
         assert held(server, 800) == 800
         first = await told(at(server), AUTH, large.maxmemory_bytes)
         assert first is not None
+        assert first.used is not None
         assert first.used > small.maxmemory_bytes
         async with asyncio.timeout(30):
             assert (await fit(server, small.maxmemory_bytes)).limit == small.maxmemory_bytes
@@ -79,6 +80,24 @@ async def test_unasked_it_reads_more_than_its_pod_has(tmp_path: Path) -> None:
         login = {"username": OPERATOR_USER, "password": AUTH.operator_password}
         with valkey.Valkey(host=server.address, port=server.port, **login) as connection:
             assert connection.info("memory")["used_memory_peak"] > 64 << 20
+
+
+async def test_an_instance_whose_memory_cannot_be_read_is_not_empty(tmp_path: Path) -> None:
+    with Rendered(tmp_path / "valkey", tier(**ON_DISK)) as server:
+        before = await told(at(server), AUTH, 1 << 30)
+        assert before is not None
+        assert before.fits
+    users = server.folder / "users.acl"
+    users.write_text(users.read_text().replace(" +info", ""))
+    with server:
+        assert await told(at(server), AUTH, 1 << 30) is None
+
+
+@pytest.mark.parametrize("info", [None, b"", b"used_memory:", b"used_memory:-1", b"\xff", 7])
+def test_what_is_no_number_of_bytes_is_not_zero(info: object) -> None:
+    fit = Fit(used=_used(info), limit=1 << 30)
+    assert fit.used is None
+    assert not fit.fits
 
 
 async def test_an_instance_that_is_not_there_is_no_obstacle(tmp_path: Path) -> None:

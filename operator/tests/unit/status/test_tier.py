@@ -53,6 +53,17 @@ def said(status: KVServingStatus) -> Condition:
     return found
 
 
+def test_no_more_are_ready_than_there_are() -> None:
+    """A spec with fewer instances, before the next look."""
+    for tier in (replace(SEEN, good=3), TierHealth(asked=True)):
+        before = external(SEEN)
+        assert before.tier is not None
+        before = before.model_copy(update={"tier": before.tier.model_copy(update={"ready": 3})})
+        found = external(tier, previous=before).tier
+        assert found is not None
+        assert found.summary == "1/1"
+
+
 def got(status: KVServingStatus) -> tuple[ConditionStatus, str]:
     return said(status).status, said(status).reason
 
