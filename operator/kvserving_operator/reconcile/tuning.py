@@ -31,6 +31,7 @@ from kvserving_operator.plan.tuning import TuningPlan
 from kvserving_operator.reconcile import seeds
 from kvserving_operator.reconcile.auth import auth_from
 from kvserving_operator.reconcile.sources import Scraped, Source
+from kvserving_operator.reconcile.steady import Finding, Steady
 from kvserving_operator.reconcile.telling import Told, tell, wanted
 from kvserving_operator.reconcile.traffic import Watched
 from kvserving_operator.status.measured import Measured, News, SourceTrouble
@@ -40,9 +41,6 @@ _REMEMBERED: Final = 500
 """Objects that are remembered: one with ten engines takes some 300 KiB."""
 _EARLY: Final = 0.5
 """Seconds by which a look may come before its interval is over."""
-_BAD_LOOKS: Final = 3
-"""Looks in a row without usable facts before it is news: one that is late is none."""
-_FROZEN: Final = frozenset({Reason.FACTS_STALE, Reason.FACTS_IMPLAUSIBLE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +64,8 @@ class _Record:
     looked: float | None = None
     reading: Reading | None = None
     watched: Watched = field(default_factory=Watched)
-    reason: Reason | None = None
-    bad: int = 0
-    refused: tuple[str, ...] = ()
-    failed: bool = False
-    """Settings could not be put in force somewhere at the last look."""
+    steady: Steady = field(default_factory=Steady)
     news: tuple[News, ...] = ()
-    trouble: SourceTrouble | None = None
-    """Why a Prometheus said nothing at the last look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +173,7 @@ class Tuning:
         token = "" if secret is None else auth_from(secret).agent_token
         pods = {} if secret is None else _pods(sight)
         answers = await source.facts(pods.values(), token, anew=True)
-        record.trouble = source.trouble if isinstance(source, Scraped) else None
+        trouble = source.trouble if isinstance(source, Scraped) else None
         reading = _reading(sight, answers, self._clock())
         outcome = _decided(record, sight, reading)
         told = Told()
@@ -191,7 +183,7 @@ class Tuning:
             if told.refused and outcome.change is not None:
                 # It comes again: the state stays as it was.
                 outcome = replace(outcome, state=record.state, change=None)
-        return _remembered(record, outcome, told)
+        return _remembered(record, outcome, told, trouble)
 
 
 def _acts(sight: Sight) -> bool:
@@ -256,14 +248,12 @@ def _decided(record: _Record, sight: Sight, reading: Reading) -> Outcome | None:
     return outcome
 
 
-def _remembered(record: _Record, outcome: Outcome | None, told: Told) -> Look:
+def _remembered(
+    record: _Record, outcome: Outcome | None, told: Told, trouble: SourceTrouble | None
+) -> Look:
     reason = Reason.FACTS_STALE if outcome is None else outcome.reason
-    record.bad = record.bad + 1 if reason in _FROZEN else 0
-    if record.bad == 0 or record.bad >= _BAD_LOOKS:
-        record.reason = reason
-    # What fails once comes again a look later: an engine that just started anew is no news.
-    record.refused = told.refused if record.failed else ()
-    record.failed = bool(told.refused)
+    found = Finding(reason=reason, refused=told.refused, trouble=trouble)
+    record.steady = record.steady.after(found)
     change = None if outcome is None else outcome.change
     if outcome is not None:
         record.state = outcome.state
@@ -291,9 +281,9 @@ def _measured(record: _Record, sight: Sight, clock: float) -> Measured:
         pinned=plan.settings.pinned,
         knowledge=record.knowledge,
         now=clock,
-        reason=record.reason,
-        refused=record.refused,
+        reason=record.steady.told.reason,
+        refused=record.steady.told.refused,
         traffic=record.watched.traffic,
         news=record.news,
-        trouble=record.trouble,
+        trouble=record.steady.told.trouble,
     )
