@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 from stack.kubectl import Kubectl
 
-# The way of the readiness probe: the operator's user may ask for INFO, nobody else.
-INFO = (
+# The way of the readiness probe: the operator's user may ask for INFO, nobody else. Our own CLI
+# knows no TLS, so its flags are there only where there is an authority.
+ASK = (
+    'ca=/etc/valkey/tls/ca.crt; tls=; [ ! -e $ca ] || tls="--tls --cacert $ca"; '
     'REDISCLI_AUTH="$(cat /etc/valkey/auth/valkey-operator-password)" '
-    "valkey-cli --user operator --no-auth-warning INFO stats commandstats keyspace"
+    "valkey-cli $tls --user operator --no-auth-warning "
 )
+INFO = f"{ASK}INFO stats commandstats keyspace"
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,13 @@ def since(kubectl: Kubectl, name: str, before: list[Instance]) -> list[Instance]
     """The same, with what happened after another moment."""
     earlier: Mapping[str, Instance] = {one.pod: one for one in before}
     return [now.since(earlier[now.pod]) for now in instances(kubectl, name)]
+
+
+def maxmemory(kubectl: Kubectl, pod: str) -> int:
+    """Bytes that an instance may hold, by its own account."""
+    lines = kubectl.exec(pod, "sh", "-c", f"{ASK}INFO memory").splitlines()
+    found = dict(line.strip().partition(":")[::2] for line in lines)
+    return int(found["maxmemory"])
 
 
 def read(pod: str, info: str) -> Instance:

@@ -43,3 +43,8 @@ def test_instances_come_by_ordinal_with_what_happened_since(standin: Standin) ->
     later = valkey.since(standin.kubectl, "x", before)
     assert [(one.gets, one.sent) for one in later] == [(0, 0), (0, 0)]
     assert "x-valkey-10" in valkey.table(later)[2]
+
+
+def test_what_an_instance_may_hold(standin: Standin) -> None:
+    standin.answer(exec=["# Memory\r\nused_memory:5\r\nmaxmemory:1000\r\nmaxmemory_policy:x\r\n"])
+    assert valkey.maxmemory(standin.kubectl, "x-valkey-0") == 1000
