@@ -5,8 +5,11 @@ Counted in the apiserver's audit log, under the operator's own user.
 
 from __future__ import annotations
 
+import difflib
+import json
 import time
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
@@ -58,24 +61,39 @@ def test_ready_after_at_most_three_status_writes(
 def test_idle_objects_cost_no_writes(
     created: tuple[Serving, list[audit.Write]], quickstart: Serving, quickstart_pcp: Serving
 ) -> None:
-    for serving in (created[0], quickstart, quickstart_pcp):
+    objects = (created[0], quickstart, quickstart_pcp)
+    for serving in objects:
         serving.wait_ready()
-    writes, deadline = idle_writes(), time.monotonic() + SETTLES
+    writes, deadline = idle_writes(objects), time.monotonic() + SETTLES
     while unwanted(writes) and time.monotonic() < deadline:
         # What was measured under the load before it (u, say) is told once more as it falls.
-        writes = idle_writes()
+        writes = idle_writes(objects)
     assert unwanted(writes) == []
     assert [w for w in writes if w.resource == "leases"], "the audit log saw not even the Lease"
 
 
-def idle_writes() -> list[audit.Write]:
+def idle_writes(objects: Iterable[Serving]) -> list[audit.Write]:
     """The operator's writes of five minutes, or up to the first that an idle object costs."""
+    before = statuses(objects)
     mark, began = audit.mark(), time.monotonic()
     while time.monotonic() < began + IDLE_SECONDS:  # the promise is about a length of time
         time.sleep(5)
         if unwanted(audit.writes_since(mark, where=by_operator)):
+            print(f"after {time.monotonic() - began:.0f} s:")
+            print(
+                *difflib.unified_diff(before, statuses(objects), "before", "after", n=1), sep="\n"
+            )
             break
     return audit.writes_since(mark, where=by_operator)
+
+
+def statuses(objects: Iterable[Serving]) -> list[str]:
+    """Line by line, each with its object."""
+    return [
+        f"{serving.name}: {line}"
+        for serving in objects
+        for line in json.dumps(serving.get()["status"], indent=1, sort_keys=True).splitlines()
+    ]
 
 
 def unwanted(writes: list[audit.Write]) -> list[audit.Write]:
