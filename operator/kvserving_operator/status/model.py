@@ -20,6 +20,7 @@ _MOVED_POINTS: Final = 10
 """The same for a percentage, in points."""
 _LEAST_MILLISECONDS: Final = 10
 """Times are compared as if they were at least this long."""
+_IDLE: Final = CostModelStatus(busy_percent=0)
 
 
 def published(
@@ -30,9 +31,8 @@ def published(
     Derived numbers rest on what is published with them, so all move together or not at all.
     """
     fresh = _measured(before, knowledge, now)
-    if fresh == CostModelStatus():
-        return before
-    if before is not None and not _moved(before, fresh):
+    # Of engines that were never used all that is known is that they idle: nothing moved from there.
+    if fresh == CostModelStatus() or not _moved(before or _IDLE, fresh):
         return before
     return _derived(fresh, blocking=knowledge.blocking)
 

@@ -137,6 +137,13 @@ def test_a_number_that_moved_takes_all_the_others_along_within_five_minutes():
     assert decide(stored, fresh, written_at=NOW - timedelta(seconds=300), now=NOW).write
 
 
+@pytest.mark.parametrize(("busy", "told"), [(0.0, False), (0.04, False), (0.3, True)])
+def test_that_an_engine_idles_is_no_model(busy: float, *, told: bool):
+    """An object that nobody has used yet has one write less."""
+    fresh = status(knowledge=Knowledge(shares=(busy,)))
+    assert (fresh.model is not None) is told
+
+
 def test_what_is_not_measured_any_more_stays():
     stored = status()
     fresh = status(stored, knowledge=Knowledge(), reason=None, traffic=None)
