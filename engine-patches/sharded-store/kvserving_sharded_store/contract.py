@@ -130,7 +130,17 @@ VLLM: Final = (
 )
 """vLLM's own names."""
 
+FRONT_END: Final = (
+    Function("vllm.v1.engine.async_llm", "AsyncLLM.shutdown", "timeout"),
+    Function("vllm.v1.engine.output_processor", "OutputProcessor.propagate_error", "e"),
+)
+"""vLLM's names in the front end; with others its shutdown alone is left as it is, see ``leave``."""
+
 SITES: Final = (
+    ("vllm.v1.engine.async_llm", "self.output_handler"),
+    ("vllm.v1.engine.async_llm", "self.output_processor"),
+    ("vllm.v1.engine.async_llm", "self.vllm_config"),
+    ("vllm.v1.engine.exceptions", "class EngineDeadError("),
     ("vllm.v1.core.sched.scheduler", "self.connector.get_num_new_matched_tokens("),
     ("vllm.v1.core.sched.scheduler", "self.connector.update_state_after_alloc("),
     ("vllm.v1.core.sched.scheduler", "connector.build_connector_meta("),

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.25
 _REPORT_SECONDS: Final = 1.0
 _START_SECONDS: Final = 0.05
-"""The scheduler loads nothing before every rank has reported, so the first report comes at once."""
+"""The first report comes at once: until every rank has made one, the engine is said to start."""
 
 
 class Desk:
@@ -65,7 +65,7 @@ class Desk:
         while not self._closing.is_set():
             try:
                 wait = _POLL_SECONDS
-                if not self._engine.post_inited:
+                if not self._engine.opened:
                     wait = _START_SECONDS
                 elif time.monotonic() >= due:
                     self._report()
@@ -93,9 +93,7 @@ class Desk:
 
     def _open(self) -> bool:
         return bool(
-            self._engine.post_inited
-            and self._engine.is_healthy()
-            and self._engine.parts.closed is None
+            self._engine.opened and self._engine.is_healthy() and self._engine.parts.closed is None
         )
 
     def _probe(self, asked: messages.Probe) -> None:

@@ -38,9 +38,12 @@ class ShardedEngine(StockEngine):  # type: ignore[misc, valid-type]
 
     Attributes:
         closed_by: Why the store is closed from the start; none normally.
+        opened: Whether the store was tested, or closed: before that no lookup is answered with a
+            hit, and nothing reported.
     """
 
     closed_by: str | None = None
+    opened: bool = False
     # LMCache may fail before post_init; close, and whoever asks, find the engine without a store.
     _parts: ShardedStore | None = None
     _markers: Markers | None = None
@@ -88,6 +91,7 @@ class ShardedEngine(StockEngine):  # type: ignore[misc, valid-type]
         elif fine:
             self.parts.closed = "AnotherRank"
         self._markers = self._follow()
+        self.opened = True
 
     def _vote(self, fine: bool) -> bool:  # noqa: FBT001 (one vote)
         return all_agree(self.metadata.world_size, self.metadata.worker_id, fine)

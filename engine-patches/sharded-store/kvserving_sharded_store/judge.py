@@ -30,6 +30,9 @@ _STEPS: Final = 3
 _DECLINED: Final = frozenset({Reason.DEARER, Reason.FORCED})
 """Why a hit is recomputed although the tier has it, without a bypass of this judge's own."""
 
+_STARTING: Final = "Starting"
+"""Not all ranks have reported yet."""
+
 _SAMPLES: Final = 20
 """Intervals whose bandwidth counts; older ones say nothing about now."""
 
@@ -65,7 +68,7 @@ class Judge:
     """Decides, and keeps what decisions need. Safe to use from several threads.
 
     Args:
-        world: Ranks that must have reported before anything is loaded.
+        world: Ranks there are.
         rules: What is in force now.
         now: Monotonic seconds.
         closed: Why nothing may be loaded whatever the ranks say; none normally.
@@ -132,7 +135,7 @@ class Judge:
         if self._closed is not None:
             return self._closed
         if len(self._reports) < self._world:
-            return "Starting"
+            return _STARTING
         reasons = sorted({r.closed for r in self._reports.values() if r.closed is not None})
         return reasons[0] if reasons else None
 
@@ -156,9 +159,11 @@ class Judge:
             self._arrivals.came(now, busy=self._busy.met(now))
 
     def decide(self, tokens: int, load: Load) -> Decision:
-        """What becomes of a hit of so many tokens."""
+        """What becomes of a hit of so many tokens, about which all ranks have answered."""
         with self._lock:
-            closed = self._closed_now() is not None
+            # Who answers for its rank is open, whether its first report is here yet or not: else a
+            # request that comes right at the start would be a miss.
+            closed = self._closed_now() not in {None, _STARTING}
             bypassed = self._bypass.active
         made = decide(self._rules(), tokens, load, bypassed=bypassed, closed=closed)
         if made.mode is Mode.BYPASS and made.reason in _DECLINED:

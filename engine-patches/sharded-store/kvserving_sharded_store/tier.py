@@ -197,6 +197,9 @@ class Tier:
         return sum(instance.is_open for instance in self.instances)
 
     def close(self, seconds: float = 2.0) -> bool:
-        """Cancel everything; whether all threads ended within so many seconds each."""
-        ended = [instance.close(seconds) for instance in self.instances]
+        """Cancel everything; whether all threads ended within so many seconds, all together."""
+        for instance in self.instances:
+            instance.stop()
+        until = time.monotonic() + seconds
+        ended = [instance.ended(until) for instance in self.instances]
         return all(ended)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kvserving_sharded_store.address import Address
+from kvserving_sharded_store.resp.dial import connect
 from kvserving_sharded_store.resp.errors import ProtocolError, RefusedError
-from kvserving_sharded_store.resp.transport import Transport, connect
+from kvserving_sharded_store.resp.transport import Transport
 
 _NULL: Final = b"$-1\r\n"
 _END: Final = b"+PONG\r\n"

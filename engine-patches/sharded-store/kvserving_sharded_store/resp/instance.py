@@ -38,7 +38,7 @@ class Instance:
         self._options = Options() if options is None else options
         self._changed = threading.Condition()
         self._work_left = Work()
-        self._running: set[Ticket] = set()
+        self._running: set[Part] = set()
         self._breaker = Breaker(jitter=random.random)
         self._owed = 0
         self._closed = False
@@ -76,22 +76,28 @@ class Instance:
             ticket.when_final(lambda _ticket: self._paid(asked))
 
     def close(self, seconds: float = 2.0) -> bool:
-        """Cancel everything and end the threads.
+        """Cancel everything and end the threads: ``stop``, then ``ended``."""
+        self.stop()
+        return self.ended(time.monotonic() + seconds)
 
-        Returns:
-            Whether all threads ended in time; one that looks a name up cannot be interrupted, and
-            is left behind as a daemon without any buffer.
-        """
+    def stop(self) -> None:
+        """Cancel everything, now and from now on; does not wait."""
         with self._changed:
             self._closed = True
             parts = self._work_left.drain()
-            running = list(self._running)
+            running = {part.ticket for part in self._running}
             self._changed.notify_all()
         for part in parts:
             self._settle(part, Outcome.CANCELLED)
         for ticket in running:
             ticket.cancel()
-        until = time.monotonic() + seconds
+
+    def ended(self, until: float) -> bool:
+        """Whether all threads have ended by this monotonic second; after ``stop``.
+
+        One that connects goes on for a second at most. One that looks a name up cannot be
+        interrupted, and is left behind as a daemon without any buffer.
+        """
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
@@ -149,6 +155,20 @@ class Instance:
             # It waited here for too long: neither the instance's fault nor the connection's.
             self._settle(part, Outcome.FAILED)
             return
+        # Known from here on, so that whoever waits for it does not wait for a connection to a host
+        # that says nothing, or for the look-up of its name, when the instance is closed.
+        with self._changed:
+            self._running.add(part)
+            closed = self._closed
+        if closed:
+            part.ticket.cancel()
+        try:
+            self._ask(part, session)
+        finally:
+            with self._changed:
+                self._running.discard(part)
+
+    def _ask(self, part: Part, session: Session) -> None:
         # Where one connection was lost, the others are no younger.
         fresh = part.retried or not session.is_connected
         if fresh:
@@ -162,11 +182,6 @@ class Instance:
         if token is None:
             self._settle(part, Outcome.CANCELLED)
             return
-        with self._changed:
-            self._running.add(part.ticket)
-            closed = self._closed
-        if closed:
-            part.ticket.cancel()
         try:
             session.ask(part)
             self._succeeded()
@@ -174,8 +189,6 @@ class Instance:
             self._after(error, replace(part, start=part.start + session.answered), fresh=fresh)
         finally:
             part.ticket.release(token)
-            with self._changed:
-                self._running.discard(part.ticket)
 
     def _after(self, error: InstanceError, rest: Part, *, fresh: bool) -> None:
         """What becomes of the instance, and of the keys without an answer."""

@@ -14,7 +14,6 @@ import time
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from kvserving_sharded_store.address import Address
 from kvserving_sharded_store.resp.errors import DeadlineError, InstanceError
 
 _MOST_BUFFERS: Final = 512
@@ -85,10 +84,10 @@ class _Patience:
         Raises:
             InstanceError: Unless it is worth another one.
         """
-        translated = _translated(error)
+        meant = translated(error)
         now = time.monotonic()
-        if not isinstance(translated, DeadlineError) or now >= min(self._deadline, self._until):
-            raise translated from error
+        if not isinstance(meant, DeadlineError) or now >= min(self._deadline, self._until):
+            raise meant from error
 
 
 def _timeval(seconds: float) -> bytes:
@@ -219,7 +218,7 @@ class Tls:
                 try:
                     left = left[self._socket.send(left) :]
                 except OSError as error:
-                    raise _translated(error) from error
+                    raise translated(error) from error
 
     def abort(self) -> None:
         """See ``Transport``."""
@@ -238,51 +237,15 @@ class Tls:
         try:
             count = self._socket.recv_into(into)
         except OSError as error:
-            raise _translated(error) from error
+            raise translated(error) from error
         if count == 0:
             raise InstanceError("closed by the other side")
         return count
 
 
-def _translated(error: OSError) -> InstanceError:
+def translated(error: OSError) -> InstanceError:
+    """What an error of a socket means."""
     # A kernel timeout of a blocking socket shows as EAGAIN.
     if isinstance(error, BlockingIOError | TimeoutError):
         return DeadlineError("no answer in time")
     return InstanceError(f"{type(error).__name__}: {error.strerror or error}")
-
-
-def connect(
-    address: Address, context: ssl.SSLContext | None, deadline: float, low_water: int = 0
-) -> Transport:
-    """Open a connection.
-
-    Args:
-        address: Where to.
-        context: How to verify the other side; needed for a TLS address.
-        low_water: Bytes that wake the reader of a large value; 0 for any.
-        deadline: When to give up; looking the name up is the resolver's time, not ours.
-
-    Raises:
-        InstanceError: When there is none.
-    """
-    try:
-        raw = socket.create_connection((address.host, address.port), remaining(deadline))
-    except OSError as error:
-        raise _translated(error) from error
-    except UnicodeError as error:  # a host name that cannot be one
-        raise InstanceError(str(error)) from error
-    try:
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if not address.tls:
-            return Plain(raw, low_water)
-        if context is None:
-            raise InstanceError("a TLS address without a TLS context")
-        raw.settimeout(remaining(deadline))
-        return Tls(context.wrap_socket(raw, server_hostname=address.host))
-    except OSError as error:
-        raw.close()
-        raise _translated(error) from error
-    except InstanceError:
-        raw.close()
-        raise

@@ -16,7 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from kvserving_sharded_store.contract import LMCACHE, LMCACHE_IN_VLLM, SITES, VLLM, Function
+from kvserving_sharded_store.contract import (
+    FRONT_END,
+    LMCACHE,
+    LMCACHE_IN_VLLM,
+    SITES,
+    VLLM,
+    Function,
+)
 
 
 def _given() -> list[Path]:
@@ -59,7 +66,7 @@ def parameters(source: Path, function: Function) -> str | None:
 
 
 SOURCES = _given()
-FUNCTIONS = (*LMCACHE, *LMCACHE_IN_VLLM, *VLLM)
+FUNCTIONS = (*LMCACHE, *LMCACHE_IN_VLLM, *VLLM, *FRONT_END)
 
 
 @pytest.mark.skipif(not SOURCES, reason="no sources of LMCache or vLLM here")

@@ -19,11 +19,12 @@ def judge(rules: Rules | None = None, world: int = 2) -> tuple[Judge, list[float
     return made, clock
 
 
-def test_nothing_is_loaded_before_all_ranks_are_there_and_open() -> None:
+def test_a_closed_rank_closes_all_and_one_that_answers_need_not_have_reported() -> None:
     made, _ = judge()
     made.report(0, RankReport(instances=1))
     assert made.closed == "Starting"
-    assert made.decide(4096, Load()).reason is Reason.CLOSED
+    # It is decided about what all ranks have answered.
+    assert made.decide(4096, Load()).mode is Mode.ASYNC
     made.report(1, RankReport(instances=1))
     assert made.closed is None
     assert made.decide(4096, Load()).mode is Mode.ASYNC

@@ -220,6 +220,14 @@ class Rank:
         self.engine.async_lookup_and_prefetch(name, tokens=tokens_of(prompt, count))
         return self.answers.wait(name, 10.0)
 
+    def busy(self, stored: Sequence[int], fresh: Sequence[int], count: int) -> None:
+        """Lookups, fetches, stores and a probe; waits for none of them."""
+        for prompt in stored:
+            self.engine.async_lookup_and_prefetch(f"b{prompt}", tokens=tokens_of(prompt, count))
+        for prompt in fresh:
+            self.store(prompt, count)
+        self.engine.parts.sample(4, 60.0)
+
     def abort(
         self, name: str, prompt: int, count: int, *, wait: bool, allowed: float | None
     ) -> None:

@@ -110,3 +110,29 @@ class Server:
         except InstanceError:
             return False
         return True
+
+
+class Deaf:
+    """A host that drops what it is sent, at a port of this one: no connection, and no refusal.
+
+    Its queue of connections is full and nobody takes one out, so the kernel drops what comes.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._listener = socket.socket()
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._listener.bind(("127.0.0.1", port))
+        self._listener.listen(0)
+        self._waiting: list[socket.socket] = []
+        until(self._is_full)
+
+    def _is_full(self) -> bool:
+        another = socket.socket()
+        self._waiting.append(another)
+        another.settimeout(0.2)
+        return another.connect_ex(self._listener.getsockname()) != 0
+
+    def close(self) -> None:
+        for each in (*self._waiting, self._listener):
+            each.close()

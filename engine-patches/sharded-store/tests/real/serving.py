@@ -6,6 +6,7 @@ Stands apart from pytest, so that it also runs where there is none. A server's l
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import random
@@ -14,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -374,6 +376,27 @@ def transfer(prefill: Vllm, decode: Vllm, text: str, tokens: int = 24) -> Answer
     answer = decode.ask(text, tokens, kv_transfer_params=first.transfer)
     answer.seconds += first.seconds
     return answer
+
+
+@contextlib.contextmanager
+def scraped(server: Vllm, scrapers: int = 4) -> Iterator[None]:
+    """A server whose metrics are read all the time: its event loop has something else to do."""
+    ended = threading.Event()
+
+    def scrape() -> None:
+        while not ended.is_set() and server.alive:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                server.get("/metrics")
+
+    threads = [threading.Thread(target=scrape) for _ in range(scrapers)]
+    for each in threads:
+        each.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for each in threads:
+            each.join()
 
 
 @contextlib.contextmanager

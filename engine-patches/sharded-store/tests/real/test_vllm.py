@@ -12,6 +12,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ from kvserving_sharded_store.settings import Settings
 from .group import instances
 from .removal import Removal
 from .results import record
-from .servers import Server
+from .servers import Deaf, Server
 from .serving import (
     Answer,
     Vllm,
@@ -32,6 +33,7 @@ from .serving import (
     lasting_port,
     lmcache_file,
     prompt,
+    scraped,
     serving,
     store_transfer,
     transfer,
@@ -68,11 +70,13 @@ def make(tmp_path: Path, tier: list[Server]) -> Make:
     def vllm(kind: str, *, policy: str = "recompute", nixl: bool = False, **settings: Any) -> Vllm:
         number = next(count)
         port = settings.pop("control_port", 0)
+        drain = settings.pop("drain", 0)
         file = lmcache_file(tmp_path / f"{number}.yaml", url, CHUNK, control_port=port, **settings)
         child = store_transfer()
         config = with_nixl("cpu", child, policy) if nixl else child
         config["kv_load_failure_policy"] = policy
         flags = ["--tensor-parallel-size", "2", "--block-size", "16" if kind == "mla" else "32"]
+        flags += ["--shutdown-timeout", str(drain)]
         return Vllm(
             f"{kind}{number}",
             Path(MODELS) / f"tiny-{kind}",
@@ -235,22 +239,55 @@ def test_mla_each_rank_stores_half_and_valkey_may_come_and_go(
             return keys(tier[1]) >= 7
 
         assert until(again, 10, "stored again") < 5.0
-        # SIGTERM under load, beside an instance that does not say a word.
-        clients = [
-            threading.Thread(target=fresh.ask, args=(prompt(2000 + n, TOKENS), 400))
-            for n in range(8)
-        ]
+
+
+@contextmanager
+def silent(tier: list[Server], how: str) -> Iterator[None]:
+    """Instances that say nothing any more."""
+    with ExitStack() as stack:
+        for server in tier if how == "all frozen" else tier[:1]:
+            if how == "one unreachable":
+                server.kill()
+                stack.enter_context(closing(Deaf(server.port)))
+            else:
+                server.freeze()
+                stack.callback(server.thaw)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("how", "drain"), [("one frozen", 0), ("all frozen", 15), ("one unreachable", 15)]
+)
+def test_sigterm_under_load_ends_beside_instances_that_say_nothing(
+    make: Make, tier: list[Server], how: str, drain: int
+) -> None:
+    # Without a drain requests are broken off; with one these end before the engine does.
+    length = 24 if drain else 400
+    with serving(make("mla", attention="MLA", drain=drain)) as (engine,), ExitStack() as stack:
+        engine.ask(prompt(2, TOKENS), 4)
+        stored(tier, [8, 7])
+        answers: list[Answer] = []
+
+        def client(number: int) -> None:
+            answers.append(engine.ask(prompt(2000 + number, TOKENS), length))
+
+        clients = [threading.Thread(target=client, args=(number,)) for number in range(8)]
         for each in clients:
             each.start()
-        until(lambda: fresh.metric("vllm:num_requests_running") > 0, 20, "requests run")
-        tier[0].freeze()
-        try:
-            assert fresh.terminate() < 20
-        finally:
-            tier[0].thaw()
+        until(lambda: engine.metric("vllm:num_requests_running") > 0, 20, "requests run")
+        stack.enter_context(silent(tier, how))
+        stack.enter_context(scraped(engine))
+        assert engine.terminate() < 20
         for each in clients:
             each.join(30)
             assert not each.is_alive(), "a client is left without an answer"
+        if not drain:
+            assert any(answer.error for answer in answers), "nothing was under way"
+            return
+        assert not any(answer.error for answer in answers)
+        # Two ranks and the scheduler closed the store by themselves, and left nothing behind.
+        assert engine.log.count("services stopped successfully") == 3
+        assert "did not end in time" not in engine.log
 
 
 def test_mla_chunks_that_go_between_lookup_and_load_leave_a_hit_of_that_length(
