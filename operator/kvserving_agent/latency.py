@@ -67,6 +67,9 @@ def histogram(buckets: Buckets | None, sums: Sequence[float | None] | None) -> H
     usable.sort()
     if len(usable) != len(points) or usable[-1][0] != math.inf:
         return None
+    # One bound in two spellings (1 and 1.0, +Inf and inf) is two histograms, or nonsense.
+    if any(lower == upper for (lower, _), (upper, _) in pairwise(usable)):
+        return None
     counts = [after - before for (_, before), (_, after) in pairwise([(0.0, 0), *usable])]
     if min(counts) < 0:
         return None

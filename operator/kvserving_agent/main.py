@@ -19,7 +19,10 @@ _log = logging.getLogger(__name__)
 
 def run() -> None:
     """Entry point of the `kvserving-agent` command."""
-    sys.exit(main(sys.argv[1:]))
+    status = main(sys.argv[1:])
+    logging.shutdown()
+    # Not sys.exit: it would wait for threads that still look up a name.
+    os._exit(status)
 
 
 def main(argv: Sequence[str]) -> int:

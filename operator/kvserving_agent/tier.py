@@ -98,6 +98,9 @@ async def _ask(address: Address, timeout: float, context: ssl.SSLContext | None)
         return "no TLS"
     except OSError as error:
         return _reason(error)
+    except UnicodeError:
+        # A part of the name is empty, or longer than 63 characters.
+        return "no name of a host"
     if not first:
         return "connection closed"
     return "" if first[0] in REPLY_TYPES else "not a RESP server"
@@ -113,7 +116,10 @@ def _reason(error: OSError) -> str:
 def run(addresses: Sequence[Address], timeout: float, *, tls: bool = False) -> None:
     """Wait, and say in one line how it ended."""
     started = time.monotonic()
-    silent = asyncio.run(wait(addresses, timeout, tls=tls))
+    # Not asyncio.run: it would wait for look-ups of names, which a resolver that is down holds up
+    # for most of a minute. They end with the process (main.run).
+    loop = asyncio.new_event_loop()
+    silent = loop.run_until_complete(wait(addresses, timeout, tls=tls))
     total = len(set(addresses))
     if not silent:
         took = time.monotonic() - started

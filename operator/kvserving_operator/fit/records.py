@@ -34,6 +34,9 @@ thousands, and R would look six times too small."""
 _MOST_ROWS: Final = 1024
 """Rows of one ring that are looked at: no store keeps as many."""
 _MOST_SECONDS: Final = 3600.0
+_DIGITS: Final = 9
+"""Of seconds: no timer tells less than a nanosecond, and squares of what is written with less
+(1e-200) leave the range of a float on one side or the other."""
 _MOST_TOKENS: Final = 1e8
 _MOST_BYTES: Final = 1e15
 _MOST_SERIAL: Final = 1e15
@@ -132,16 +135,21 @@ def _number(value: object, most: float, least: float = 0.0) -> float | None:
     return float(value)
 
 
+def _seconds(value: object, least: float = 0.0) -> float | None:
+    found = _number(value, _MOST_SECONDS, least)
+    return None if found is None else round(found, _DIGITS)
+
+
 def _load(row: Mapping[str, Any]) -> LoadRecord | None:
     serial = _number(row["serial"], _MOST_SERIAL)
     tokens = _number(row["tokens"], _MOST_TOKENS, 1)
     size = _number(row["bytes"], _MOST_BYTES)
     seconds = [
-        _number(row[name], _MOST_SECONDS)
+        _seconds(row[name])
         for name in ("probeSeconds", "fetchSeconds", "servedSeconds", "stepSeconds")
     ]
     notice = row["noticeSeconds"]
-    noticed = None if notice is None else _number(notice, _MOST_SECONDS)
+    noticed = None if notice is None else _seconds(notice)
     step_tokens = _number(row["stepTokens"], _MOST_TOKENS)
     step_loads = _number(row["stepLoads"], _MOST_TOKENS, 1)
     probe, fetch, served, step = seconds
@@ -168,7 +176,7 @@ def _load(row: Mapping[str, Any]) -> LoadRecord | None:
 def _step(row: Mapping[str, Any]) -> StepRecord | None:
     serial = _number(row["serial"], _MOST_SERIAL)
     tokens = _number(row["tokens"], _MOST_TOKENS, STEP_TOKENS)
-    seconds = _number(row["seconds"], _MOST_SECONDS, 1e-6)
+    seconds = _seconds(row["seconds"], 1e-6)
     if serial is None or tokens is None or seconds is None:
         return None
     return StepRecord(serial=int(serial), tokens=int(tokens), seconds=seconds)

@@ -7,6 +7,7 @@ import json
 import socket
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -132,3 +133,23 @@ def test_time_is_up_exits_zero_with_one_line_that_names_the_silent(
     assert said["message"] == "starting without the whole tier"
     assert said["silent"] == {f"127.0.0.1:{port}": "Connection refused"}
     assert (said["instances"], said["waitedSeconds"]) == (1, 0.1)
+
+
+@pytest.mark.parametrize("host", ["x..svc", "x" * 64 + ".svc"])
+async def test_what_is_no_name_keeps_no_engine_from_starting(host: str) -> None:
+    assert await tier.wait([(host, 6379)], 0.1) == {(host, 6379): "no name of a host"}
+
+
+def test_a_resolver_that_hangs_does_not_stretch_the_wait() -> None:
+    """As one that is down: it answers nobody, and its callers are not to be woken."""
+    script = (
+        "import socket, sys, time\n"
+        "socket.getaddrinfo = lambda *_, **__: time.sleep(60)\n"
+        "from kvserving_agent import main\n"
+        "sys.argv[1:] = ['wait-for-tier', '--timeout', '200ms', 'x.svc:6379']\n"
+        "main.run()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], timeout=30, capture_output=True, check=True
+    )
+    assert json.loads(done.stderr)["silent"] == {"x.svc:6379": "no answer"}

@@ -1,6 +1,7 @@
 """Records come over the network: whatever they hold, at least nothing happens."""
 
 import math
+import random
 from dataclasses import astuple
 from typing import Any
 
@@ -8,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvserving_operator.fit import LOAD_FIELDS, STEP_FIELDS, LoadRecord, Recent, parse_recent
+from kvserving_operator.fit import (
+    LOAD_FIELDS,
+    STEP_FIELDS,
+    EngineRecords,
+    Fit,
+    LoadRecord,
+    Recent,
+    estimate,
+    observe,
+    parse_recent,
+)
 
 GOOD = [7, 16_384, 792_985_600, 0.01, 0.09, 0.08, 0.002, 0.18, 200, 1]
 
@@ -81,3 +92,24 @@ def test_any_content_gives_plausible_records_or_none(rows: list[Any], other: obj
         assert isinstance(record, LoadRecord)
         assert 0 <= record.served_seconds <= 3600
         assert record.tokens >= 1
+
+
+TINY = [5e-324, 1e-310, 1e-200, 2e-200, 3600]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_times_that_no_timer_tells_leave_every_number_finite_or_unknown(seed: int):
+    chance = random.Random(seed)  # noqa: S311 - no secret
+
+    def row(serial: int) -> list[Any]:
+        seconds = [chance.choice(TINY) for _ in range(5)]
+        size = chance.choice([1, 1e6, 1e15])
+        return [serial, 5_000, size, *seconds, 0, 1]
+
+    rows = [row(serial) for serial in range(60)]
+    recent = parse_recent({"loads": {"fields": list(LOAD_FIELDS), "rows": rows}})
+    assert recent.dropped == 0
+    engine = EngineRecords(start_id="a", recent=recent)
+    known = estimate(observe(Fit(revision="r"), [engine], revision="r", now=1.0), now=1.0)
+    for number in (known.bandwidth, known.engine_fixed_seconds, known.request_fixed_seconds):
+        assert number is None or all(map(math.isfinite, (number.value, number.low, number.high)))
