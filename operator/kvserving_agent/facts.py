@@ -58,11 +58,16 @@ class Fault(StrEnum):
     """Why a question to the engine failed; the label of the error counters."""
 
     REFUSED = "Refused"
+    NO_CONNECTION = "NoConnection"
     TIMEOUT = "Timeout"
     STATUS = "Status"
     TOO_LARGE = "TooLarge"
     MALFORMED = "Malformed"
     RESTARTED = "Restarted"
+
+
+UNHEARD = frozenset({Fault.NO_CONNECTION, Fault.TIMEOUT})
+"""Nothing was heard of the engine, good or bad: the last answer grows old."""
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,10 @@ class Local:
         except TimeoutError:
             raise LocalError(Fault.TIMEOUT, f"{path} took {TIMEOUT_SECONDS:g} s") from None
         except aiohttp.ClientConnectorError as error:
-            raise LocalError(Fault.REFUSED, f"{path}: {error.strerror}") from None
+            # Refused: nobody is there. Anything else, such as no descriptor left, is our trouble.
+            refused = isinstance(error.os_error, ConnectionRefusedError)
+            fault = Fault.REFUSED if refused else Fault.NO_CONNECTION
+            raise LocalError(fault, f"{path}: {error.strerror}") from None
         except (aiohttp.ClientError, OSError) as error:
             # The connection broke off, or what came is not HTTP.
             raise LocalError(Fault.MALFORMED, f"{path}: {type(error).__name__}") from None

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kvserving_agent import export
+from kvserving_agent.connections import Refused
 from kvserving_agent.watch import Watcher
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -27,7 +28,7 @@ Answer = Callable[[], Mapping[str, Any]]
 class _AgentCollector(Collector):
     """Families made from the watcher as it is; what is not known has no series."""
 
-    def __init__(self, watcher: Watcher, answer: Answer, refused: Callable[[], int]) -> None:
+    def __init__(self, watcher: Watcher, answer: Answer, refused: Refused) -> None:
         self._watcher = watcher
         self._answer = answer
         self._refused = refused
@@ -49,7 +50,9 @@ class _AgentCollector(Collector):
         )
         yield _counter("scrapes", "Metrics pages of the engine read.", work.scrapes)
         yield _counter("engine_starts", "Changes of the engine's start id.", work.start_changes)
-        yield _counter("unauthorised_requests", "Requests answered with 401.", self._refused())
+        refused = self._refused
+        yield _counter("unauthorised_requests", "Requests answered with 401.", refused.unauthorised)
+        yield _counter("malformed_requests", "Requests that are no HTTP.", refused.malformed)
         errors = CounterMetricFamily(
             _P + "engine_errors", "Failed questions to the engine.", labels=["question", "fault"]
         )
@@ -61,7 +64,7 @@ class _AgentCollector(Collector):
 class AgentMetrics:
     """The text of `GET /metrics`: the families above and `process_*` of the agent itself."""
 
-    def __init__(self, watcher: Watcher, answer: Answer, refused: Callable[[], int]) -> None:
+    def __init__(self, watcher: Watcher, answer: Answer, refused: Refused) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_AgentCollector(watcher, answer, refused))
         ProcessCollector(registry=self._registry)

@@ -17,7 +17,7 @@ from functools import partial
 
 from aiohttp import ClientSession, web
 
-from kvserving_agent import identity, series
+from kvserving_agent import connections, identity, series
 from kvserving_agent.engine import Engine
 from kvserving_agent.local import new_session
 from kvserving_agent.reminder import Reminder
@@ -51,18 +51,22 @@ async def serve(settings: Settings) -> int:
         reminder = Reminder(watcher, settings.engine_port, settings.remind_after)
         tokens = TokenFile(settings.token_file)
         api = Api(settings=settings, watcher=watcher, tokens=tokens, reminder=reminder)
+        options = connections.options(api.refused)
         runners = [
-            web.AppRunner(app, access_log=None, shutdown_timeout=LAST_ANSWERS_SECONDS)
+            web.AppRunner(app, shutdown_timeout=LAST_ANSWERS_SECONDS, **options)
             for app in (api.app, api.helper_app)
         ]
         for runner in runners:
             await runner.setup()
+        listening: asyncio.Server | None = None
         try:
-            await web.TCPSite(runners[0], settings.host or None, settings.port).start()
+            listening = await _listen(runners[0], settings)
             await _open(runners[1], folder)
             _log.info("agent started", extra={"role": settings.role, "port": settings.port})
             return await _watch(watcher, reminder, signals, settings.stop_timeout)
         finally:
+            if listening is not None:
+                listening.close()
             for runner in runners:
                 await runner.cleanup()
 
@@ -92,6 +96,14 @@ def _watcher(settings: Settings, session: ClientSession, folder: RunFolder) -> W
         scrape_period=settings.scrape_period,
         stale_after=settings.stale_after,
     )
+
+
+async def _listen(runner: web.AppRunner, settings: Settings) -> asyncio.Server:
+    if runner.server is None:
+        raise RuntimeError("the runner is not set up")
+    factory = connections.bounded(runner.server)
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(factory, settings.host or None, settings.port, backlog=128)
 
 
 async def _open(runner: web.AppRunner, folder: RunFolder) -> None:

@@ -14,10 +14,12 @@ import json
 from collections.abc import Mapping
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 from kvserving_agent import drain, facts, series, tuning
 from kvserving_agent.actuate import Actuator
+from kvserving_agent.connections import Refused
 from kvserving_agent.metrics import CONTENT_TYPE, AgentMetrics
 from kvserving_agent.reminder import Reminder
 from kvserving_agent.settings import Settings
@@ -43,8 +45,8 @@ class Api:
         self._tokens = tokens
         self._reminder = reminder
         self._actuator = Actuator(watcher)
-        self._refused = 0
-        self._metrics = AgentMetrics(watcher, self._answer, lambda: self._refused)
+        self.refused = Refused()
+        self._metrics = AgentMetrics(watcher, self._answer, self.refused)
         self.app = web.Application(middlewares=[self._guard()], client_max_size=MAX_BODY_BYTES)
         self.app.on_response_prepare.append(_sign)
         self.app.add_routes(self._routes())
@@ -67,7 +69,7 @@ class Api:
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             if request.path not in OPEN_PATHS and not self._authorised(request):
-                self._refused += 1
+                self.refused.unauthorised += 1
                 return web.json_response(
                     {"error": "unauthorised"}, status=401, headers={"WWW-Authenticate": "Bearer"}
                 )
@@ -144,6 +146,9 @@ async def _body(request: web.Request) -> bytes:
         return error.partial
     except TimeoutError:
         raise tuning.InvalidError(tuning.BODY, f"send it within {BODY_SECONDS:g} s") from None
+    except (web.RequestPayloadError, HttpProcessingError, OSError):
+        # Chunks that are none, or a client that has gone.
+        raise tuning.InvalidError(tuning.BODY, "send all of it, as HTTP says") from None
 
 
 def _json(status: int, answer: Mapping[str, object]) -> web.Response:

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from kvserving_agent import identity, latency, progress, series, states, traffic
 from kvserving_agent.engine import Engine, Page
-from kvserving_agent.facts import Answer, Fault, Sample, Snapshot
+from kvserving_agent.facts import UNHEARD, Answer, Fault, Sample, Snapshot
 from kvserving_agent.identity import StartId
 from kvserving_agent.local import LocalError
 from kvserving_agent.rundir import RunFolder
@@ -261,7 +261,7 @@ class Watcher:
         old = self.known.health
         if error.fault is Fault.REFUSED:
             self._forget(None)
-        if error.fault is Fault.TIMEOUT:
+        if error.fault in UNHEARD:
             return
         self.known = replace(self.known, health=Answer(asked, good=False))
         if old is None or old.good:
@@ -273,7 +273,7 @@ class Watcher:
             names = await self._engine.models()
         except LocalError as error:
             self._count("models", error)
-            if error.fault is not Fault.TIMEOUT:
+            if error.fault not in UNHEARD:
                 self.known = replace(self.known, models=Answer(asked, good=False))
             return
         model = names[0] if names else None
