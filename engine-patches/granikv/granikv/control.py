@@ -19,6 +19,8 @@ from granikv.resize import MAX_PERCENT, MIN_PERCENT
 PORT = 9097
 CAPABILITIES = ("GraniKV", "HotResize")
 MAX_BODY = 65_536
+SILENT_SECONDS = 5.0
+"""How long a connection may say nothing; it holds a thread."""
 
 
 @dataclass(slots=True)
@@ -79,6 +81,7 @@ class Mailbox:
 class _Handler(Answering):
     mailbox: Mailbox
     metrics: Callable[[], bytes] | None = None
+    timeout = SILENT_SECONDS
 
     def do_GET(self) -> None:
         """State and metrics."""
@@ -92,7 +95,8 @@ class _Handler(Answering):
     def do_PUT(self) -> None:
         """Settings."""
         length = self.headers.get("Content-Length", "")
-        if not length.isdigit() or int(length) > MAX_BODY:
+        # isascii: isdigit alone takes superscripts, which int refuses.
+        if not (length.isascii() and length.isdigit()) or int(length) > MAX_BODY:
             self.close_connection = True  # the body is left unread
             self._answer(422, {"error": f"body: send Content-Length, at most {MAX_BODY}"})
             return
@@ -105,7 +109,7 @@ class _Handler(Answering):
             return
         try:
             settings = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             settings = None
         problem = self.mailbox.ask(settings)
         self._answer(*((422, {"error": problem}) if problem else (200, self.mailbox.state())))

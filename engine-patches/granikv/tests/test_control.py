@@ -1,12 +1,14 @@
 """The control contract over real HTTP, and the metrics text."""
 
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
 import pytest
 
+from granikv import control
 from granikv.cache import PrefixCache
 from granikv.control import Mailbox, serve
 from granikv.dispatch import Dispatcher, rule_table
@@ -107,3 +109,30 @@ def test_metrics_name_every_state_and_counter() -> None:
     assert text.count("# TYPE granikv_slots ") == 1
     assert flat(samples)["granikv_slots_cold_used"] == 7.0
     assert flat(samples)["granikv_resize_committed"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("length", "body"), [("²", b""), ("60000", b"[" * 60000), ("-1", b""), ("9" * 30, b"")]
+)
+def test_a_body_that_is_none_gets_an_answer(
+    door: tuple[Mailbox, str], length: str, body: bytes
+) -> None:
+    head = f"PUT /v1/settings HTTP/1.1\r\nHost: a\r\nIf-Match: start-1\r\nContent-Length: {length}"
+    with connected(door[1]) as client:
+        client.sendall(f"{head}\r\n\r\n".encode("latin-1") + body)
+        assert client.recv(64).startswith(b"HTTP/1.1 422")
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /v1/st", b"PUT /v1/settings HTTP/1.1\r\n"])
+def test_who_says_nothing_more_holds_no_thread(
+    door: tuple[Mailbox, str], said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert control._Handler.timeout == control.SILENT_SECONDS
+    monkeypatch.setattr(control._Handler, "timeout", 0.1)
+    with connected(door[1]) as client:
+        client.sendall(said)
+        assert client.recv(64) == b""
+
+
+def connected(url: str) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=10)
