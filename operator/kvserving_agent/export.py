@@ -60,6 +60,11 @@ def _states(facts: Mapping[str, Any]) -> Iterator[Metric]:
         "engine_up": ("1 when the last fresh health answer was good.", engine["up"]),
         "engine_hung": ("1 when healthy, but requests wait and nothing is done.", engine["hung"]),
         "ready": ("1 when /readyz answers 200.", engine["ready"]),
+        "health_age_seconds": ("Age of the last health answer.", engine["healthAgeSeconds"]),
+        "no_progress_seconds": (
+            "For how long requests have waited and nothing was done.",
+            engine["noProgressSeconds"],
+        ),
         "scrape_age_seconds": ("Age of the engine's numbers.", facts["scrape"]["ageSeconds"]),
     }
     for name, (text, value) in known.items():

@@ -17,7 +17,7 @@ from functools import partial
 
 from aiohttp import ClientSession, web
 
-from kvserving_agent import connections, identity, series
+from kvserving_agent import connections, identity, series, story
 from kvserving_agent.engine import Engine
 from kvserving_agent.local import new_session
 from kvserving_agent.reminder import Reminder
@@ -63,7 +63,7 @@ async def serve(settings: Settings) -> int:
             listening = await _listen(runners[0], settings)
             await _open(runners[1], folder)
             _log.info("agent started", extra={"role": settings.role, "port": settings.port})
-            return await _watch(watcher, reminder, signals, settings.stop_timeout)
+            return await _watch(api, reminder, signals, settings.stop_timeout)
         finally:
             if listening is not None:
                 listening.close()
@@ -120,15 +120,17 @@ async def _open(runner: web.AppRunner, folder: RunFolder) -> None:
 
 
 async def _watch(
-    watcher: Watcher, reminder: Reminder, signals: asyncio.Queue[int], stop_timeout: float
+    api: Api, reminder: Reminder, signals: asyncio.Queue[int], stop_timeout: float
 ) -> int:
     """Run the loops until a signal comes and the engine is gone, or until one of them dies."""
+    watcher = api.watcher
     probing = asyncio.create_task(watcher.probe_forever())
     scraping = asyncio.create_task(watcher.scrape_forever())
     following = [asyncio.create_task(watcher.follow_forever(name)) for name in watcher.controls]
     reminding = asyncio.create_task(reminder.remind_forever())
+    telling = asyncio.create_task(story.tell_forever(api.facts))
     told = asyncio.create_task(signals.get())
-    tasks = {probing, scraping, *following, reminding, told}
+    tasks = {probing, scraping, *following, reminding, telling, told}
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if told not in done:

@@ -41,12 +41,12 @@ class Api:
         self, *, settings: Settings, watcher: Watcher, tokens: TokenFile, reminder: Reminder
     ) -> None:
         self._settings = settings
-        self._watcher = watcher
+        self.watcher = watcher
         self._tokens = tokens
         self._reminder = reminder
         self._actuator = Actuator(watcher)
         self.refused = Refused()
-        self._metrics = AgentMetrics(watcher, self._answer, self.refused)
+        self._metrics = AgentMetrics(watcher, self.facts, self.refused)
         self.app = web.Application(middlewares=[self._guard()], client_max_size=MAX_BODY_BYTES)
         self.app.on_response_prepare.append(_sign)
         self.app.add_routes(self._routes())
@@ -82,7 +82,7 @@ class Api:
         return scheme.lower() == "bearer" and self._tokens.accepts(presented.strip())
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        watcher = self._watcher
+        watcher = self.watcher
         ready = facts.is_ready(watcher.known, watcher.clock(), watcher.stale_after)
         return web.Response(status=200 if ready else 503)
 
@@ -90,10 +90,11 @@ class Api:
         return web.Response(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _facts(self, _: web.Request) -> web.Response:
-        return _json(200, self._answer())
+        return _json(200, self.facts())
 
-    def _answer(self) -> dict[str, object]:
-        watcher, settings = self._watcher, self._settings
+    def facts(self) -> dict[str, object]:
+        """The answer of GET /v1/facts as of now."""
+        watcher, settings = self.watcher, self._settings
         return facts.render(
             watcher.known,
             now=watcher.clock(),
@@ -110,19 +111,19 @@ class Api:
 
     async def _drain(self, _: web.Request) -> web.Response:
         """Begin to let the engine go, or go on with it; how far it is."""
-        self._watcher.drain()
+        self.watcher.drain()
         return _json(200, self._progress().data())
 
     async def _helper_drain(self, _: web.Request) -> web.Response:
         """The same for the helper: once it hears that all is done, the kubelet goes on."""
-        self._watcher.drain()
+        self.watcher.drain()
         found = self._progress()
         if found.phase is drain.Phase.DONE:
             self._reminder.stopping()
         return _json(200, found.data())
 
     def _progress(self) -> drain.Progress:
-        settings, watcher = self._settings, self._watcher
+        settings, watcher = self._settings, self.watcher
         limits = drain.Limits(timeout=settings.drain_timeout, lease=settings.drain_lease)
         return drain.progress(watcher.known, watcher.clock(), limits, watcher.stale_after)
 
