@@ -20,6 +20,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 MOST = 128
 """Connections at a time. Beyond the operator's and a Prometheus', far below 1024 descriptors."""
+BACKLOG = 64
+"""Connections that are taken in at once, before room is made."""
 KEEPALIVE_SECONDS = 75.0
 """How long a connection may stay open after an answer."""
 
@@ -67,11 +69,15 @@ class _Quiet(logging.Filter):
 def bounded(server: web.Server) -> Callable[[], asyncio.Protocol]:
     """`server` as a factory of protocols that makes room for each new connection."""
 
-    def admit() -> asyncio.Protocol:
+    def make_room() -> None:
         transports = [connection.transport for connection in server.connections]
         there = [each for each in transports if each is not None and not each.is_closing()]
-        for oldest in there[: max(0, len(there) + 1 - MOST)]:
+        for oldest in there[: max(0, len(there) - MOST)]:
             oldest.abort()
+
+    def admit() -> asyncio.Protocol:
+        # Afterwards, because the server knows of a connection from the loop's next turn on.
+        asyncio.get_running_loop().call_later(0, make_room)
         return server()
 
     return admit

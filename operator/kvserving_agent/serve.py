@@ -103,7 +103,8 @@ async def _listen(runner: web.AppRunner, settings: Settings) -> asyncio.Server:
         raise RuntimeError("the runner is not set up")
     factory = connections.bounded(runner.server)
     loop = asyncio.get_running_loop()
-    return await loop.create_server(factory, settings.host or None, settings.port, backlog=128)
+    host = settings.host or None
+    return await loop.create_server(factory, host, settings.port, backlog=connections.BACKLOG)
 
 
 async def _open(runner: web.AppRunner, folder: RunFolder) -> None:
