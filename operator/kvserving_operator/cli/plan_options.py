@@ -10,13 +10,14 @@ from typing import Any, Final
 from kvserving_operator.cli.errors import UsageError
 from kvserving_operator.cli.output import note
 from kvserving_operator.cli.plan_stack import Sized, readable
-from kvserving_operator.cost import Model
+from kvserving_operator.cost import ONE, Model, Pool
 from kvserving_operator.sizing import units
 from kvserving_operator.sizing.cards import card, similar
 from kvserving_operator.sizing.question import Question, Traffic
 from kvserving_operator.sizing.shape import ConfigError, KvDtype, Shape, bytes_per_token, shape_of
 
 _MOST_DRAFTS: Final = 16
+_MOST_VARIED: Final = 10
 _LARGEST: Final = 1 << 22
 """Bytes of a config.json that are read: real ones have some thousand."""
 _Flag = tuple[str, str, Callable[[str], float], str]
@@ -43,6 +44,12 @@ _TRAFFIC: Final[tuple[_Flag, ...]] = (
     ("--prompt-tokens", "n", units.count, "tokens of a prompt: 16390 or 16.4k"),
     ("--hit-fraction", "h", units.share, "share of a prompt that the tier holds; default: 1"),
     ("--utilization", "u", units.share, "busy share of an engine; default: as without a tier"),
+    (
+        "--prompt-variation",
+        "CV",
+        units.count,
+        "standard deviation of their lengths by the mean, 0: all alike; default: 1, as by chance",
+    ),
     ("--answer-tokens", "a", units.count, "tokens of an answer, where kept too; default: 0"),
 )
 _MEMORY: Final[tuple[_Flag, ...]] = (
@@ -121,13 +128,24 @@ def question(options: argparse.Namespace, sized: Sized) -> Question:
         bytes_per_token=size,
         tokens_per_second=options.tokens_per_second,
         traffic=traffic,
-        engines=1 if sized.stack is None else max(1, sized.stack.engines),
+        pool=_pool(options, sized),
         retention_seconds=options.retention,
         unique_prefixes=None if prefixes is None else int(prefixes),
         prefix_tokens=options.prefix_tokens,
     )
     chunk = sized.chunk_tokens
     return made if chunk is None else replace(made, chunk_tokens=chunk)
+
+
+def _pool(options: argparse.Namespace, sized: Sized) -> Pool:
+    """The engines behind the router; one without a manifest."""
+    pool = ONE if sized.stack is None else sized.stack.pool
+    varied = options.prompt_variation
+    if varied is None:
+        return pool
+    if not 0 <= varied <= _MOST_VARIED:
+        raise UsageError(f"--prompt-variation: must be from 0 to {_MOST_VARIED}")
+    return replace(pool, work_variation=varied**2)
 
 
 def _positive(options: argparse.Namespace, *names: str) -> None:

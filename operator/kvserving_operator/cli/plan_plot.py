@@ -34,7 +34,7 @@ def _axes(axes: Any, made: Answer, model: Model) -> None:
     loads = [("idle", Load(), "-")]
     if made.verdict is not None and made.verdict.load.busy > 0.005:
         busy = made.verdict.load.busy
-        loads.append((f"engine busy {busy:.0%}", Load(busy=busy), "--"))
+        loads.append((f"engine busy {busy:.0%}", Load(busy=busy, pool=made.question.pool), "--"))
     for name, load, style in loads:
         computing = [recompute_seconds(model, n, load) for n in tokens]
         loading = [load_seconds(model, n, load) for n in tokens]

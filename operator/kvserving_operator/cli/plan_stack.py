@@ -109,6 +109,7 @@ def _stack(plan: Plan) -> Stack:
     return Stack(
         roles=tuple(_role(role) for role in plan.roles),
         gpus=plan.gpus,
+        pool=plan.pool,
         tier_instances=plan.external_instances if tier is None else tier.instances,
         tier_memory_per_instance=None if tier is None else _memory(tier.resources),
         tier_kv_bytes=None if tier is None else _kv_bytes(tier),

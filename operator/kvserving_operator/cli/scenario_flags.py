@@ -16,11 +16,12 @@ from kvserving_operator.simulation.shipped import merge
 
 _REQUESTS: Final = 2000
 """Of a workload that flags make."""
-_OUTCOMES: Final = ("utilization", "retention", "answer_tokens")
+_OUTCOMES: Final = ("utilization", "retention", "answer_tokens", "prompt_variation")
 HELP: Final[Mapping[str, str]] = {
     "--utilization": argparse.SUPPRESS,
     "--retention": argparse.SUPPRESS,
     "--answer-tokens": argparse.SUPPRESS,
+    "--prompt-variation": argparse.SUPPRESS,
     "--hit-fraction": "so much of each prompt is in the tier at the start; default: nothing",
     "--unique-prefixes": "prefixes that prompts begin with; default: each prompt is its own",
     "--prefix-tokens": "tokens of such a prefix; default: so much as --hit-fraction says",

@@ -17,6 +17,7 @@ from kvserving_operator.cost.model import (
     tier_wait_seconds,
     total_seconds,
 )
+from kvserving_operator.cost.pool import ONE, Pool, Routing, stretch
 from kvserving_operator.cost.worth import (
     MARGIN,
     Gain,
@@ -33,12 +34,15 @@ __all__ = [
     "BUSIEST",
     "IDLE",
     "MARGIN",
+    "ONE",
     "Gain",
     "Load",
     "Model",
     "Operation",
     "Pays",
     "PaysIn",
+    "Pool",
+    "Routing",
     "Verdict",
     "blocking_gain",
     "break_even_tokens",
@@ -47,6 +51,7 @@ __all__ = [
     "load_seconds",
     "prefers_load",
     "recompute_seconds",
+    "stretch",
     "tier_utilization",
     "tier_wait_seconds",
     "total_seconds",

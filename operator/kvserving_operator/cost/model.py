@@ -8,6 +8,7 @@ the q bytes that the tier still owes. With u the share of time the engine is ste
     C_load(n)      = Te/(1-u) + Tw + (q + n·s)/B
 
 With u = q = 0 these are T_recompute and T_load of the paper on remote KV tiers (T0 = Te + Tw).
+1/(1-u) is one engine's; several behind a router wait less, and have ``pool.stretch`` in its place.
 
 These are what its own request waits. A decision weighs those behind it too: x seconds of an engine
 that serves one after the other delay everybody who comes until it is idle once. With λ requests a
@@ -27,6 +28,8 @@ holds both to it.
 import math
 from dataclasses import dataclass
 from typing import Final
+
+from kvserving_operator.cost.pool import ONE, Pool, stretch
 
 BUSIEST: Final = 0.99
 """u is taken as this at most: a queue that never empties has no finite cost, and the decision at
@@ -86,11 +89,18 @@ class Load:
     """λ: requests a second that come to the engine, ≥ 0."""
     met: float | None = None
     """p: share of them that find the engine stepping, 0 to 1; None: as many as u."""
+    pool: Pool = ONE
+    """The replicas that share the prompts, each busy for u; one where an engine decides itself."""
 
     @property
     def idle_share(self) -> float:
         """1 - u, kept away from 0."""
         return 1.0 - min(max(self.busy, 0.0), BUSIEST)
+
+    @property
+    def stretch(self) -> float:
+        """Times its own work that a prompt takes: 1/(1-u) of one engine."""
+        return stretch(self.pool, 1.0 - self.idle_share)
 
     @property
     def owed(self) -> float:
@@ -104,13 +114,13 @@ IDLE: Final = Load()
 
 def recompute_seconds(model: Model, tokens: float, load: Load = IDLE) -> float:
     """C_recompute: seconds from the engine's taking the prompt to its first token."""
-    return tokens / model.tokens_per_second / load.idle_share
+    return tokens / model.tokens_per_second * load.stretch
 
 
 def load_seconds(model: Model, tokens: float, load: Load = IDLE) -> float:
     """C_load: seconds from the decision to the first token of a prompt that is loaded."""
     moved = (load.owed + tokens * model.bytes_per_token) / model.bandwidth
-    return model.engine_fixed_seconds / load.idle_share + model.request_fixed_seconds + moved
+    return model.engine_fixed_seconds * load.stretch + model.request_fixed_seconds + moved
 
 
 def total_seconds(engine_seconds: float, load: Load = IDLE) -> float:
@@ -134,13 +144,11 @@ def break_even_tokens(model: Model, load: Load = IDLE) -> float:
 
     Infinite when no length is. A decision per request weighs others too (``prefers_load``).
     """
-    gained = (
-        1.0 / (model.tokens_per_second * load.idle_share) - model.bytes_per_token / model.bandwidth
-    )
+    gained = load.stretch / model.tokens_per_second - model.bytes_per_token / model.bandwidth
     if gained <= 0:
         return math.inf
     waiting = load.owed / model.bandwidth
-    fixed = model.engine_fixed_seconds / load.idle_share + model.request_fixed_seconds
+    fixed = model.engine_fixed_seconds * load.stretch + model.request_fixed_seconds
     return (fixed + waiting) / gained
 
 
@@ -148,7 +156,8 @@ def floor_bandwidth(model: Model, load: Load = IDLE, margin: float = 0.0) -> flo
     """s·R·(1-u)·(1-h): a tier below it delivers no length faster than the engine computes it.
 
     With ``margin`` h as hysteresis it is what the upper bound of B must fall below before the
-    whole tier is bypassed.
+    whole tier is bypassed. One engine's wait is counted whatever the pool: engines go on deciding
+    for each hit while the tier is not bypassed, so the floor may be too low, never too high.
     """
     return model.break_even_bandwidth * (1.0 - min(max(load.busy, 0.0), 1.0)) * (1.0 - margin)
 

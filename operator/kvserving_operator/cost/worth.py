@@ -19,6 +19,7 @@ from kvserving_operator.cost.model import (
     tier_utilization,
     tier_wait_seconds,
 )
+from kvserving_operator.cost.pool import ONE, Pool
 
 MARGIN: Final = 0.1
 """Costs this close to each other are a tie: no better is any of the numbers known."""
@@ -66,21 +67,23 @@ def gain(model: Model, tokens: float, load: Load = IDLE) -> Gain:
 def blocking_gain(model: Model, tokens: float, load: Load = IDLE) -> Gain:
     """The same where the engine stands still for the whole load, as with stock LMCache."""
     saved = recompute_seconds(model, tokens) - load_seconds(model, tokens)
-    return Gain(engine_seconds=saved, ttft_seconds=saved / load.idle_share)
+    return Gain(engine_seconds=saved, ttft_seconds=saved * load.stretch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """How one prefill engine is used."""
+    """How prefill engines are used."""
 
     hit_tokens: float
     """Tokens of a prompt that the tier holds, > 0."""
     prompt_tokens: float
     """Tokens of a prompt, ≥ ``hit_tokens``."""
     arrivals: float
-    """λ: prompts a second and engine, ≥ 0."""
+    """λ: prompts a second that ask the tier, those of all engines together, ≥ 0."""
     busy: float | None = None
-    """u; None takes that of an engine that recomputes everything, λ·n/R."""
+    """u of an engine; None takes that of engines that recompute everything, λ·n/(c·R)."""
+    pool: Pool = ONE
+    """The engines, and how prompts are spread over them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +107,18 @@ class Verdict:
 
 
 def verdict(model: Model, operation: Operation) -> Verdict:
-    """Whether reading the tier pays for one engine used like this.
+    """Whether reading the tier pays for engines used like this.
 
     Never ``yes`` from ρ = 1 on: whatever one hit gains, the tier cannot deliver all of them.
     """
     tokens = operation.hit_tokens
     utilization = tier_utilization(model, tokens, operation.arrivals)
     waiting = tier_wait_seconds(model, tokens, operation.arrivals)
-    load = Load(busy=_busy(model, operation), owed_bytes=waiting * model.bandwidth)
+    load = Load(
+        busy=_busy(model, operation),
+        owed_bytes=waiting * model.bandwidth,
+        pool=operation.pool,
+    )
     loading, computing = load_seconds(model, tokens, load), recompute_seconds(model, tokens, load)
     pays = _pays(loading, computing)
     return Verdict(
@@ -129,7 +136,7 @@ def _busy(model: Model, operation: Operation) -> float:
     if operation.busy is not None:
         return operation.busy
     computed = operation.arrivals * operation.prompt_tokens / model.tokens_per_second
-    return min(computed, BUSIEST)
+    return min(computed / operation.pool.replicas, BUSIEST)
 
 
 def _pays(loading: float, computing: float) -> Pays:

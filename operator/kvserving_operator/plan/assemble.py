@@ -30,7 +30,7 @@ from kvserving_operator.plan.model import (
     RolePlan,
 )
 from kvserving_operator.plan.naming import Names, child_names
-from kvserving_operator.plan.router import router_plan
+from kvserving_operator.plan.router import pool, router_plan
 from kvserving_operator.plan.tuning import tuning_plan
 from kvserving_operator.plan.validate import faults
 
@@ -82,6 +82,7 @@ def _plan(proposal: Proposal, namespace: str, defaults: Defaults) -> Plan:
         kv_shards=shape.kv_ranks,
         gpus=topology.gpus(roles),
         gpu_budget=spec.autoscaling.gpu_budget,
+        pool=pool(proposal, roles[0].replicas),
         tuning=tuning_plan(proposal, shape, tier=access is not None),
     )
 

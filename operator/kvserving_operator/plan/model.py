@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvserving_operator.api.types import EnvVar
+from kvserving_operator.cost import Pool
 from kvserving_operator.engines.base import Launch, Role, TierAccess, Topology
 from kvserving_operator.engines.faults import Fault
 from kvserving_operator.plan.auth import AuthMaterial, SparePasswords, SpareUse
@@ -271,6 +272,8 @@ class Plan:
     gpus: int
     """Accelerators that all replicas ask for."""
     gpu_budget: int | None
+    pool: Pool
+    """The engines that compute prompts, and how the router spreads prompts over them."""
     tuning: TuningPlan | None
     """What running engines are asked and told; None: there is nothing to turn."""
 

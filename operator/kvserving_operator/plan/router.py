@@ -10,6 +10,7 @@ from typing import Any, Final
 from kvserving_operator.api import duration
 from kvserving_operator.api.types import EnvVar
 from kvserving_operator.api.v1alpha1 import RoleRouterPolicy, RouterPolicy, RouterSpec
+from kvserving_operator.cost import Pool, Routing
 from kvserving_operator.engines import ports
 from kvserving_operator.engines.base import Proposal, Role
 from kvserving_operator.engines.faults import Fault, invalid
@@ -26,6 +27,30 @@ _DEFAULT_RESOURCES: Final = {
     "limits": {"memory": "1Gi"},
 }
 """70 MiB at rest; cache_aware keeps up to 32 M characters of prompts for each worker."""
+
+
+ROUTINGS: Final[Mapping[RouterPolicy, Routing]] = {
+    RouterPolicy.RANDOM: Routing.CHANCE,
+    RouterPolicy.CONSISTENT_HASH: Routing.CHANCE,
+    RouterPolicy.ROUND_ROBIN: Routing.TURN,
+    RouterPolicy.POWER_OF_TWO: Routing.FREER_OF_TWO,
+    RouterPolicy.CACHE_AWARE: Routing.FREEST,
+    RouterPolicy.STICKY_LEAST_LOADED: Routing.FREEST,
+}
+"""How prompts are spread that no engine is preferred for: those with a known prefix or session go
+where that went, which no policy tells beforehand."""
+
+
+def pool(proposal: Proposal, replicas: int) -> Pool:
+    """So many engines that compute prompts, as the router spreads prompts over them.
+
+    Where somebody else routes, prompts are taken to be spread by chance, as a Service does it.
+    """
+    router, policy = proposal.spec.router, proposal.spec.router.policy
+    if proposal.spec.prefill is not None and router.prefill_policy is not RoleRouterPolicy.INHERIT:
+        policy = RouterPolicy(router.prefill_policy.value)
+    routing = ROUTINGS[policy] if router.type in PROGRAMS else Routing.CHANCE
+    return Pool(replicas=max(1, replicas), routing=routing)
 
 
 def router_plan(

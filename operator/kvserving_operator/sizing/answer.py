@@ -92,9 +92,11 @@ def answer(question: Question) -> Answer:
 def _load(question: Question, found: Verdict | None) -> Load:
     """Load of n*(u): the share of busy time, without the tier's queue."""
     if found is not None:
-        return Load(busy=found.load.busy)
+        return Load(busy=found.load.busy, pool=question.pool)
     traffic = question.traffic
-    return IDLE if traffic is None or traffic.busy is None else Load(busy=traffic.busy)
+    if traffic is None or traffic.busy is None:
+        return IDLE
+    return Load(busy=traffic.busy, pool=question.pool)
 
 
 def _operation(question: Question) -> Operation | None:
@@ -104,13 +106,14 @@ def _operation(question: Question) -> Operation | None:
     busy = traffic.busy
     if busy is None:
         computed = traffic.arrivals * traffic.prompt_tokens / model.tokens_per_second
-        busy = min(1.0, computed / question.engines)
+        busy = min(1.0, computed / question.pool.replicas)
     # The tier is one for all engines, so its queue has all prompts; an engine has its part.
     return Operation(
         hit_tokens=traffic.hit_tokens,
         prompt_tokens=traffic.prompt_tokens,
         arrivals=traffic.arrivals,
         busy=busy,
+        pool=question.pool,
     )
 
 
@@ -226,7 +229,9 @@ def _inputs(question: Question, model: Model | None) -> dict[str, Any]:
         "promptTokens": None if traffic is None else traffic.prompt_tokens,
         "hitFraction": None if traffic is None else traffic.hit_fraction,
         "answerTokens": None if traffic is None else traffic.answer_tokens,
-        "engines": question.engines,
+        "engines": question.pool.replicas,
+        "routing": question.pool.routing.value,
+        "promptVariation": math.sqrt(question.pool.work_variation),
         "retentionSeconds": question.retention_seconds,
     }
 

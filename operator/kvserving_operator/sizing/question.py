@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kvserving_operator.cost import Model
+from kvserving_operator.cost import ONE, Model, Pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,16 +23,13 @@ class Stack:
 
     roles: tuple[RoleSize, ...]
     gpus: int
+    pool: Pool
+    """Replicas that compute prompts: prefill's, without such a role those that decode."""
     tier_instances: int
     tier_memory_per_instance: int | None
     """Memory limit of one instance; None without a managed tier."""
     tier_kv_bytes: int | None
     """What all instances together may hold."""
-
-    @property
-    def engines(self) -> int:
-        """Replicas that compute prompts: prefill's, without such a role those that decode."""
-        return self.roles[0].replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +63,7 @@ class Question:
     tokens_per_second: float | None = None
     """R, likewise."""
     traffic: Traffic | None = None
-    engines: int = 1
+    pool: Pool = ONE
     """Engines that the traffic is spread over."""
     chunk_tokens: int = 256
     retention_seconds: float | None = None

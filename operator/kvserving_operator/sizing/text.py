@@ -3,7 +3,14 @@
 import math
 from collections.abc import Iterator
 
-from kvserving_operator.cost import Pays, PaysIn, Verdict, load_seconds, recompute_seconds
+from kvserving_operator.cost import (
+    Pays,
+    PaysIn,
+    Routing,
+    Verdict,
+    load_seconds,
+    recompute_seconds,
+)
 from kvserving_operator.sizing.advice import MOST_BUSY
 from kvserving_operator.sizing.answer import NEVER, Answer
 from kvserving_operator.sizing.question import Question, Stack
@@ -11,6 +18,12 @@ from kvserving_operator.sizing.tier import LOST_SHARE
 from kvserving_operator.sizing.units import as_bytes, as_rate, as_seconds, as_tokens
 
 _WIDTH = 28
+_ROUTINGS = {
+    Routing.CHANCE: "at random, or by a hash",
+    Routing.TURN: "in turn",
+    Routing.FREEST: "to the freest",
+    Routing.FREER_OF_TWO: "to the freer of two",
+}
 
 
 def lines(made: Answer) -> Iterator[str]:
@@ -84,27 +97,26 @@ def _operation(made: Answer) -> Iterator[str]:
         computing = recompute_seconds(question.model, tokens)
         loading = load_seconds(question.model, tokens)
         where, waits = "on an idle engine", "likewise; give replicas, or --utilization, for more"
+    yield from _pooled(question, found)
     yield _row("Recompute a hit", as_seconds(computing), f"{hit}, {where}")
     yield _row("Load a hit", as_seconds(loading), waits)
     yield _row("Engine time saved by a hit", as_seconds_signed(found.gain.engine_seconds))
     yield _row("ρ   utilisation of the tier", f"{found.tier_utilization:.2f}", _rho(found))
-    yield _row("Does the tier pay?", f"{_pays(found)}{_from(made, found)}")
-    yield from _pooled(question, found)
+    yield _row("Does the tier pay?", f"{_pays(made, found)}{_from(made, found)}")
 
 
 def _pooled(question: Question, found: Verdict) -> Iterator[str]:
-    """That u's 1/(1-u) is one engine's, where several share the prompts."""
-    if question.engines > 1 and found.pays_in is PaysIn.CAPACITY:
-        yield _row(
-            "",
-            "capacity is fewer replicas, not quicker answers: behind a router "
-            f"{question.engines} of them wait less than u says; see kvserving simulate",
-        )
+    """How long a prompt waits, where several replicas share them."""
+    pool, busy = question.pool, found.load.busy
+    if pool.replicas > 1 and busy < 1:
+        waits = found.load.stretch - 1
+        note = f"{pool.replicas} replicas, prompts {_ROUTINGS[pool.routing]}"
+        yield _row(f"Wait at u = {busy:.2f}", f"{waits:.2g} of a prompt's own time", note)
 
 
 def _prefill(made: Answer) -> Iterator[str]:
     """How busy prefill is without a tier, and how many replicas its traffic takes."""
-    needed, engines = made.replicas, made.question.engines
+    needed, engines = made.replicas, made.question.pool.replicas
     if needed is None:
         return
     busy = needed.offered / engines
@@ -134,10 +146,14 @@ def _rho(found: Verdict) -> str:
     return "loads wait for each other" if found.tier_utilization > 0.7 else ""
 
 
-def _pays(found: Verdict) -> str:
+def _pays(made: Answer, found: Verdict) -> str:
     if found.pays is Pays.NO:
         if math.isinf(found.load_seconds):
             return "no: it is asked for more than it delivers"
+        needed = made.replicas
+        if needed is not None and needed.loading is not None and needed.loading < needed.computing:
+            fewer = f"{needed.loading} with every hit loaded do the work of {needed.computing}"
+            return f"no, a hit comes later than computed at this load; in replicas: {fewer}"
         return "no, neither in latency nor in capacity at this load"
     gained = {
         PaysIn.LATENCY: "latency: a hit is quicker even on an idle engine",

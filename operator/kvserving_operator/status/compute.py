@@ -269,7 +269,9 @@ def _measurements(situation: Situation, plan: Plan) -> dict[str, object]:
     previous, measured = situation.previous, situation.measured
     if measured is None:
         return {"model": None, "tuning": None} if plan.tuning is None else {}
-    model = published(previous.model, measured.knowledge, measured.now) if measured.tier else None
+    model = None
+    if measured.tier:
+        model = published(previous.model, measured.knowledge, measured.now, plan.pool)
     return {"model": model, "tuning": tuning_status(measured, previous.tuning)}
 
 

@@ -6,8 +6,10 @@ from typing import Final
 from kvserving_operator.api.v1alpha1 import CostModelStatus
 from kvserving_operator.cost import (
     IDLE,
+    ONE,
     Load,
     Model,
+    Pool,
     blocking_gain,
     break_even_tokens,
     gain,
@@ -24,17 +26,32 @@ _IDLE: Final = CostModelStatus(busy_percent=0)
 
 
 def published(
-    before: CostModelStatus | None, knowledge: Knowledge, now: float
+    before: CostModelStatus | None, knowledge: Knowledge, now: float, pool: Pool = ONE
 ) -> CostModelStatus | None:
     """What the status says of the model, given what it said before.
 
-    Derived numbers rest on what is published with them, so all move together or not at all.
+    Derived numbers rest on what is published with them, and on ``pool``: all move together or not
+    at all, or with the replicas and the router's policy.
     """
     fresh = _measured(before, knowledge, now)
     # Of engines that were never used all that is known is that they idle: nothing moved from there.
-    if fresh == CostModelStatus() or not _moved(before or _IDLE, fresh):
+    if fresh == CostModelStatus():
         return before
-    return _derived(fresh, blocking=knowledge.blocking)
+    if not _moved(before or _IDLE, fresh):
+        return None if before is None else _of_pool(before, knowledge, pool)
+    return _derived(fresh, pool, blocking=knowledge.blocking)
+
+
+def _of_pool(before: CostModelStatus, knowledge: Knowledge, pool: Pool) -> CostModelStatus:
+    """What is published, with what follows from it for other replicas or another policy.
+
+    A look at which no store answers, or a new operator's first, tells nothing of the kind of engine
+    and rewrites nothing.
+    """
+    as_it_is = (_derived(before, pool, blocking=blocking) for blocking in (True, False))
+    if knowledge.busy is None or before in as_it_is:
+        return before
+    return _derived(before, pool, blocking=knowledge.blocking)
 
 
 def _measured(before: CostModelStatus | None, knowledge: Knowledge, now: float) -> CostModelStatus:
@@ -98,12 +115,12 @@ def _bandwidth(model: CostModelStatus) -> float | None:
     return value if math.isfinite(value) and value > 0 else None
 
 
-def _derived(fresh: CostModelStatus, *, blocking: bool) -> CostModelStatus:
+def _derived(fresh: CostModelStatus, pool: Pool, *, blocking: bool) -> CostModelStatus:
     """With what follows; ``blocking``: all of a load holds the engine, so u is in both costs."""
     model, busy = cost_model(fresh), fresh.busy_percent
     if model is None:
         return fresh
-    now = None if busy is None else Load(busy=busy / 100)
+    now = None if busy is None else Load(busy=busy / 100, pool=pool)
     gained = blocking_gain if blocking else gain
     found = None if now is None or not fresh.hit_tokens else gained(model, fresh.hit_tokens, now)
     return fresh.model_copy(

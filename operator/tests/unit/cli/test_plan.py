@@ -131,10 +131,31 @@ def test_four_engines_share_the_traffic_and_the_tier(run: Runner):
     assert four["retentionSeconds"] > 600
 
 
-def test_capacity_of_several_replicas_is_not_their_latency(run: Runner):
-    busy = ("--utilization", "0.8")
-    assert "see kvserving simulate" in run("plan", "-f", GLM, *EIGHT, *TRAFFIC, *busy).out
-    assert "see kvserving simulate" not in run("plan", *EIGHT, *TRAFFIC, *busy).out
+def test_several_replicas_wait_less_than_one_that_is_as_busy(run: Runner):
+    busy = ("--utilization", "0.8", "-o", "json")
+    one = data(run("plan", *EIGHT, *TRAFFIC, *busy))
+    four = data(run("plan", "-f", GLM, *EIGHT, *TRAFFIC, *busy))
+    assert (one["pays"], four["pays"]) == ("yes", "tie")
+    assert four["recomputeSecondsAtUtilization"] == pytest.approx(0.314 * 1.7455, rel=0.001)
+    assert one["recomputeSecondsAtUtilization"] == pytest.approx(0.314 * 5, rel=0.001)
+    assert four["breakEvenTokensAtUtilization"] > one["breakEvenTokensAtUtilization"]
+    assert four["paysFromUtilization"] > one["paysFromUtilization"]
+    assert four["inputs"]["routing"] == "freest"
+
+
+def test_lengths_that_are_alike_wait_half(run: Runner):
+    busy = ("--utilization", "0.8", "--prompt-variation", "0", "-o", "json")
+    alike = data(run("plan", *EIGHT, *TRAFFIC, *busy))
+    assert alike["recomputeSecondsAtUtilization"] == pytest.approx(0.314 * 3, rel=0.001)
+    assert "must be from 0 to 10" in run("plan", *EIGHT, "--prompt-variation", "11").err
+
+
+def test_where_a_hit_comes_later_replicas_are_still_saved(run: Runner):
+    much = ("--arrival-rate", "9.5", "--prompt-tokens", "16390", "--utilization", "60%")
+    text = run("plan", "-f", GLM, *EIGHT, *much).out
+    assert "Wait at u = 0.60" in text
+    assert "4 replicas, prompts to the freest" in text
+    assert "no, a hit comes later than computed at this load; in replicas: 3 with every" in text
 
 
 def test_answers_and_misses_are_written_and_hits_are_not(run: Runner):

@@ -2,7 +2,10 @@ from itertools import takewhile
 
 import pytest
 
+from kvserving_operator.api.v1alpha1 import RouterPolicy
+from kvserving_operator.cost import Routing
 from kvserving_operator.plan.model import RouterPlan
+from kvserving_operator.plan.router import ROUTINGS
 from tests.unit.stack import SPLIT, option, planned, refused
 
 
@@ -151,3 +154,26 @@ def test_a_route_is_wanted_when_it_has_parents():
     assert route is not None
     assert (route.parents, route.hostnames) == (({"name": "edge"},), ("a.example",))
     assert router({}).route is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "routing"),
+    [
+        ({}, Routing.FREEST),
+        ({"router.policy": "RoundRobin"}, Routing.TURN),
+        ({"router.policy": "ConsistentHash"}, Routing.CHANCE),
+        ({"router.policy": "Random", "router.prefillPolicy": "PowerOfTwo"}, Routing.FREER_OF_TWO),
+        ({"router.type": "None"}, Routing.CHANCE),
+    ],
+)
+def test_waits_are_those_of_the_policy_that_picks_who_computes(changes: dict, routing: Routing):
+    plan = planned({**SPLIT, **changes, "prefill.replicas": 3})
+    assert (plan.pool.replicas, plan.pool.routing) == (3, routing)
+
+
+def test_without_prefill_the_engines_that_decode_are_the_pool():
+    assert planned({"decode.replicas": 5}).pool.replicas == 5
+
+
+def test_every_policy_is_known_to_the_cost_model():
+    assert set(ROUTINGS) == set(RouterPolicy)

@@ -99,6 +99,35 @@ def test_with_a_number_missing_it_is_unknown(less: Knowledge):
     assert (found.status, found.reason) == (UNKNOWN, Reason.NOT_MEASURED)
 
 
+def test_replicas_behind_a_router_gain_less_than_one_engine_that_is_as_busy():
+    one = status().model
+    four = compute(
+        situation(outcome=planned({"decode.replicas": 4}), measured=measured()), now=NOW
+    ).model
+    assert one is not None
+    assert four is not None
+    assert one.first_token_milliseconds_gained is not None
+    assert four.first_token_milliseconds_gained is not None
+    assert one.first_token_milliseconds_gained > 100 * abs(four.first_token_milliseconds_gained)
+    assert (one.break_even_tokens_now or 0) < (four.break_even_tokens_now or 0)
+    assert one.break_even_tokens_idle == four.break_even_tokens_idle
+
+
+def test_a_replica_more_moves_what_follows_from_it_and_nothing_else():
+    stored = status()
+    several = situation(
+        previous=stored, outcome=planned({"decode.replicas": 2}), measured=measured()
+    )
+    more = compute(several, now=NOW).model
+    assert more is not None
+    assert stored.model is not None
+    assert more.break_even_tokens_now != stored.model.break_even_tokens_now
+    assert more.engine_fixed_milliseconds == stored.model.engine_fixed_milliseconds
+    # An operator that knows nothing yet leaves them as they are.
+    unread = replace(several, measured=measured(knowledge=Knowledge()))
+    assert compute(unread, now=NOW).model == stored.model
+
+
 def noisy(rng: random.Random, spread: float) -> Knowledge:
     def near(value: float) -> float:
         return value * (1 + rng.uniform(-spread, spread))
