@@ -24,7 +24,7 @@ _REMEMBERED: Final = 1 << 19
 
 
 class Router:
-    """Knows what it sent where, and what has not been answered."""
+    """Knows what it sent where, and what has not been answered there."""
 
     def __init__(self, policy: Policy, engines: int, chance: Random) -> None:
         self._policy = policy

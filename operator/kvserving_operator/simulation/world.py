@@ -125,6 +125,8 @@ class World:
         if not self._decodes:
             self._ended(job, now)
             return
+        # As vllm-router counts between prefill and decode: the prefill leg, not the whole answer.
+        self._router.answered(job.engine)
         decode = min(self._decodes, key=len)
         scenario = self._scenario
         bandwidth = scenario.decode.transfer_bandwidth if scenario.decode else 0.0
@@ -134,7 +136,8 @@ class World:
     def _ended(self, job: Job, now: float) -> None:
         job.end = now
         job.keys = []
-        self._router.answered(job.engine)
+        if not self._decodes:
+            self._router.answered(job.engine)
         self._done += 1
         self._progress(self._done, len(self._requests))
         workload = self._scenario.workload

@@ -133,6 +133,26 @@ def test_decode_adds_transfer_and_first_step_and_streams_share_a_step() -> None:
     assert both.requests[1].end == pytest.approx(0.901 + 10 * 0.03)
 
 
+def test_the_router_counts_what_prefill_engines_have_not_answered() -> None:
+    """Streams that decode elsewhere are no load of the engine that computed their prompt."""
+    long = requests(0.1, tokens=30_000, output=1000)
+    short = requests(0.0, 3.0, 5.0, 7.0, output=1000)
+    run = simulate(
+        scenario(
+            {
+                "primed": {"remote": 0.0},
+                "engines": {"count": 2},
+                "decode": {"alphaSeconds": 1.0},
+                "policy": "StickyLeastLoaded",
+            }
+        ),
+        [short[0], *long, *short[1:]],
+    )
+    first, other, *rest = (job.engine for job in run.requests)
+    assert other != first
+    assert set(rest) == {first}
+
+
 def test_an_engine_that_decodes_has_a_token_for_each_stream_in_a_step() -> None:
     changes = {"primed": {"remote": 0.0}, "engines": {"interTokenSeconds": 0.01}}
     run = simulate(scenario(changes), requests(0.0, output=5))
