@@ -123,6 +123,9 @@ def test_a_replica_more_moves_what_follows_from_it_and_nothing_else():
     assert stored.model is not None
     assert more.break_even_tokens_now != stored.model.break_even_tokens_now
     assert more.engine_fixed_milliseconds == stored.model.engine_fixed_milliseconds
+    # A look at which no store answered is no other kind of engine.
+    silent = measured(knowledge=replace(KNOWN, blocking=True))
+    assert status(stored, knowledge=silent.knowledge) == stored
     # An operator that knows nothing yet leaves them as they are.
     unread = replace(several, measured=measured(knowledge=Knowledge()))
     assert compute(unread, now=NOW).model == stored.model
