@@ -58,11 +58,11 @@ def _states(facts: Mapping[str, Any]) -> Iterator[Metric]:
     engine = facts["engine"]
     known = {
         "engine_up": ("1 when the last fresh health answer was good.", engine["up"]),
-        "engine_hung": ("1 when healthy, but requests wait and nothing is done.", engine["hung"]),
+        "engine_hung": ("1 when healthy, but there is work and nothing is done.", engine["hung"]),
         "ready": ("1 when /readyz answers 200.", engine["ready"]),
         "health_age_seconds": ("Age of the last health answer.", engine["healthAgeSeconds"]),
         "no_progress_seconds": (
-            "For how long requests have waited and nothing was done.",
+            "For how long there has been work and nothing was done.",
             engine["noProgressSeconds"],
         ),
         "scrape_age_seconds": ("Age of the engine's numbers.", facts["scrape"]["ageSeconds"]),

@@ -8,9 +8,9 @@ nobody else should need to:
 - `engine`: `type`; `up` (true, false, or null when no answer is fresh); `ready` (what /readyz
   says); `version` and `model` (first served name) or null; `startId` (changes with each start of
   the engine process, see identity.py; null while it does not listen) and `startIdSource`;
-  `healthAgeSeconds`; `hung` (healthy, but requests wait and nothing gets done, see progress.py;
-  null when it cannot be told) and `noProgressSeconds`, for how long at least that has been so (null
-  unless something waits).
+  `healthAgeSeconds`; `hung` (healthy, but requests run or wait and nothing gets done, see
+  progress.py; null when it cannot be told) and `noProgressSeconds`, for how long at least that has
+  been so (null unless something runs or waits).
 - `drain`: null, or how far the engine is with letting go: `phase` (Settling, Quiet, Lease or Done),
   `reason` of Done, `elapsedSeconds`, `leaseLeftSeconds` (drain.py). `hung` is not told then.
 - `capabilities`: names of what the engine can do beyond a stock one, as the store in it says; a
@@ -207,7 +207,7 @@ def _progress(known: Snapshot, now: float, stale_after: float) -> dict[str, obje
     if not fresh or sample is None or not is_up(known, now, stale_after):
         return {"hung": None, "noProgressSeconds": None}
     if stall is None:
-        idle = sample.values.get("waiting") == 0
+        idle = sample.values.get("waiting") == 0 and not sample.values.get("running")
         return {"hung": False if idle else None, "noProgressSeconds": None}
     return {"hung": stall.hung, "noProgressSeconds": _age(stall.since, sample.at)}
 

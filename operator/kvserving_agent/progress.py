@@ -1,7 +1,8 @@
-"""Whether an engine that has work waiting gets any of it done (pure).
+"""Whether an engine that has work gets any of it done (pure).
 
 An engine whose core hangs goes on answering /health and /metrics from its front, with the numbers
-of the last step. What gives it away is that requests wait and that no counter moves.
+of the last step. What gives it away is that requests run or wait and that nothing moves. Those that
+come after the last step are in no number: where none waited then, none ever will.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 HUNG_SCRAPES = 6
-"""Scrapes in a row without progress, after the one that showed it last: a minute at one in 10 s. A
-prompt counts when all of it is computed, which takes a slow engine half a minute for a long one."""
+"""Scrapes in a row without progress, after the one that showed it last: a minute at one in 10 s."""
 
 COUNTERS = ("promptTokens", "generationTokens", "requestsFinished")
-"""Numbers of the facts of which one grows whenever the engine gets anything done."""
+"""Numbers of the facts of which one grows whenever the engine gets a request, or a token, done."""
+FILLING = "kvCacheUsage"
+"""Moves while a long prompt is computed, which counts only when all of it is."""
 
 
 @dataclass(frozen=True)
 class Stall:
-    """Requests have been waiting in `scrapes` scrapes on end while nothing moved.
+    """Requests have run or waited in `scrapes` scrapes on end while nothing moved.
 
-    `since` is the time (monotonic seconds) of the first scrape that showed these counters.
+    `since` is the time (monotonic seconds) of the first scrape that showed these numbers.
     """
 
     counters: tuple[float | None, ...]
@@ -35,7 +37,7 @@ class Stall:
 
 
 def follow(before: Stall | None, values: Mapping[str, float | None], at: float) -> Stall | None:
-    """What one more scrape makes of it; None when nothing waits or it cannot be told.
+    """What one more scrape makes of it; None when there is no work or it cannot be told.
 
     Args:
         before: What the scrape before left.
@@ -43,8 +45,10 @@ def follow(before: Stall | None, values: Mapping[str, float | None], at: float) 
         at: When it was asked for, monotonic seconds.
     """
     counters = tuple(values.get(name) for name in COUNTERS)
-    if not values.get("waiting") or all(counter is None for counter in counters):
+    works = values.get("waiting") or values.get("running")
+    if not works or all(counter is None for counter in counters):
         return None
+    counters = (*counters, values.get(FILLING))
     if before is None or before.counters != counters:
         return Stall(counters, at)
     return Stall(counters, before.since, before.scrapes + 1)

@@ -126,7 +126,7 @@ class EngineFacts:
     up: bool | None = None
     """Healthy; None: not known at present."""
     hung: bool | None = None
-    """Healthy, but requests wait and nothing gets done; None: cannot be told."""
+    """Healthy, but there is work and nothing gets done; None: cannot be told."""
     version: str | None = None
     capabilities: frozenset[str] = frozenset()
     numbers: Mapping[str, Aged] = field(default_factory=lambda: MappingProxyType({}))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from kvserving_agent.progress import HUNG_SCRAPES
 
 from .processes import Agent, VllmPages, eventually
@@ -19,6 +22,8 @@ def page(*, waiting: int, tokens: str) -> str:
 
 MOVING = page(waiting=2, tokens="@PAGES@")
 STUCK = page(waiting=2, tokens="100")
+ALONE = page(waiting=0, tokens="100")
+IDLE = ALONE.replace('running{engine="0",model_name="tiny"} 1.0', "running 0.0")
 
 
 def test_hung_is_told_with_seconds_and_ends_with_progress_or_a_restart(
@@ -37,11 +42,30 @@ def test_hung_is_told_with_seconds_and_ends_with_progress_or_a_restart(
     pages.behave(metrics=STUCK)
     eventually("hung again", lambda: agent.facts()["engine"]["hung"])
     pages.restart()
-    pages.behave(metrics=page(waiting=0, tokens="0"))
+    pages.behave(metrics=IDLE)
     eventually("idle in its second life", lambda: agent.number("waiting") == 0)
     second = agent.facts()["engine"]
     assert (second["hung"], second["noProgressSeconds"]) == (False, None)
     assert second["startId"] not in {None, engine["startId"]}
+
+
+def test_hung_with_what_ran_then_and_the_log_tells_it_with_its_numbers(
+    pages: VllmPages, agent: Agent
+) -> None:
+    pages.start(metrics=ALONE)
+    agent.start()
+    eventually("hung", lambda: agent.facts()["engine"]["hung"])
+    lines = eventually("a line of it", lambda: said(agent, "engine: hung"))
+    assert [(line["level"], line["running"], line["waiting"]) for line in lines] == [
+        ("warning", 1, 0)
+    ]
+    pages.behave(metrics=IDLE)
+    eventually("the end of it", lambda: said(agent, "engine: answers"))
+
+
+def said(agent: Agent, message: str) -> list[dict[str, Any]]:
+    lines = (json.loads(line) for line in agent.log.read_text().splitlines())
+    return [line for line in lines if line["message"] == message]
 
 
 def test_an_engine_that_waits_and_works_is_not_hung(pages: VllmPages, agent: Agent) -> None:

@@ -36,10 +36,27 @@ def test_whatever_gets_done_begins_it_anew() -> None:
         assert (moved.hung, moved.since) == (False, 99.0)
 
 
+def test_hung_with_what_runs_alone_for_who_comes_later_is_in_no_number() -> None:
+    alone: dict[str, float | None] = {**WAITING, "waiting": 0}
+    hung = after(HUNG_SCRAPES + 1, alone)
+    assert hung is not None
+    assert hung.hung
+
+
+def test_a_long_prompt_fills_the_cache_and_that_is_progress() -> None:
+    stall = None
+    for scrape in range(3 * HUNG_SCRAPES):
+        filling = {**WAITING, "waiting": 0, "kvCacheUsage": scrape / 100}
+        stall = follow(stall, filling, scrape * 10.0)
+    assert stall is not None
+    assert not stall.hung
+
+
 def test_an_idle_engine_and_an_unreadable_one_are_not_hung() -> None:
     hung = after(HUNG_SCRAPES + 1)
-    assert follow(hung, {**WAITING, "waiting": 0}, 99.0) is None
-    assert follow(hung, {**WAITING, "waiting": None}, 99.0) is None
+    for idle in (0, None):
+        assert follow(hung, {**WAITING, "waiting": idle, "running": 0}, 99.0) is None
+        assert follow(hung, {**WAITING, "waiting": idle, "running": None}, 99.0) is None
     assert follow(hung, {"waiting": 2}, 99.0) is None
 
 
@@ -54,5 +71,6 @@ def test_facts_tell_hung_from_well_and_both_from_unknown() -> None:
     assert told(known(replace(stall, scrapes=1))) == (False, 80.0)
     assert told(known(None, {"waiting": 0})) == (False, None)
     assert told(known(None, {"waiting": None})) == (None, None)
+    assert told(known(None, {"waiting": 0, "running": 1})) == (None, None)
     assert told(replace(known(stall), health=Answer(NOW, good=False))) == (None, None)
     assert told(known(stall), NOW + STALE) == (None, None)
