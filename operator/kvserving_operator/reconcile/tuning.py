@@ -30,6 +30,7 @@ from kvserving_operator.plan.model import Manifest, Plan, Refusal
 from kvserving_operator.plan.tuning import TuningPlan
 from kvserving_operator.reconcile import seeds
 from kvserving_operator.reconcile.auth import auth_from
+from kvserving_operator.reconcile.resting import news, returned, returning
 from kvserving_operator.reconcile.sources import Scraped, Source
 from kvserving_operator.reconcile.steady import Finding, Steady
 from kvserving_operator.reconcile.telling import Told, tell, wanted
@@ -183,6 +184,13 @@ class Tuning:
             if told.refused and outcome.change is not None:
                 # It comes again: the state stays as it was.
                 outcome = replace(outcome, state=record.state, change=None)
+        elif outcome is not None and not sight.planned.suspended:
+            back = returning(outcome.state, sight.plan)
+            if back is not None:
+                told = await tell(agents, pods, token, reading, back)
+                state = returned(outcome.state, sight.plan, reading, back, pods)
+                record.news = (*record.news, *news(outcome.state, state))[-4:]
+                outcome = replace(outcome, state=state)
         return _remembered(record, outcome, told, trouble)
 
 
@@ -258,8 +266,8 @@ def _remembered(
     if outcome is not None:
         record.state = outcome.state
         if change is not None:
-            news = News(recommended=outcome.recommend, message=change.message)
-            record.news = (*record.news, news)[-4:]
+            fresh = News(recommended=outcome.recommend, message=change.message)
+            record.news = (*record.news, fresh)[-4:]
     return Look(
         reason=reason,
         turned="" if change is None else change.knob.value,

@@ -128,6 +128,16 @@ def test_engines_are_told_what_was_decided_until_they_have_it(
         first.agent.start()
         made.settings(first, **wanted)
         assert json.loads(made.tuning("x")["state"])["inForce"]["Model"] == SENT
+        # Who turns the tuner off gets what the spec says.
+        cluster.patch(paths.KVSERVINGS, "x", {"spec": {"tuning": {"mode": "Off"}}})
+        for engine in (first, second):
+            wait_for(
+                lambda: engine.store.settings == DEFAULTS,  # noqa: B023
+                timeout=60,
+                what="the spec's settings",
+            )
+        wait_for(lambda: told(cluster, "Tuned"), timeout=60, what="the event")
+        assert json.loads(made.tuning("x")["state"])["inForce"] == {}
         assert successor.unexpected == []
 
 

@@ -248,9 +248,12 @@ async def test_recommend_tells_and_sends_nothing(fleet: Fleet, agents: Agents):
 
 
 async def test_what_is_only_recommended_forgets_nothing(fleet: Fleet, agents: Agents):
-    """An object that was bypassed when Apply became Recommend, and whose tier nobody reads."""
+    """Bypassed when Apply became Recommend; engines take no settings, and nobody reads the tier."""
     loop = Loop(fleet, agents, "Recommend")
     loop.decided(Loading="Bypass", Model=MODEL)
+    for address in loop.addresses:
+        fleet.refuse[address] = 503
+        fleet.settings[address] = {"mode": "Bypass", "minTokens": 0, "model": SENT}
     for _ in range(3):
         await loop.look()
     reasons = set()
@@ -261,7 +264,7 @@ async def test_what_is_only_recommended_forgets_nothing(fleet: Fleet, agents: Ag
         reasons.add(tuned.look.reason)
         assert tuned.measured.knowledge.known(loop.clock).measured
     assert Reason.NO_PROBE in reasons
-    assert fleet.puts == []
+    assert {body["mode"] for _, body, _ in fleet.puts} == {"Auto"}, "what the spec says, no more"
 
 
 async def test_off_measures_and_sends_nothing(fleet: Fleet, agents: Agents):
@@ -273,6 +276,69 @@ async def test_off_measures_and_sends_nothing(fleet: Fleet, agents: Agents):
     assert loop.status.model is not None
     assert loop.status.model.recompute_tokens_per_second == 50_000
     assert "TuningActive" not in {c.type for c in loop.status.conditions}
+
+
+def in_mode(mode: str, **pins: Any) -> Plan:
+    return planned({**OURS, "prefill.replicas": 2, "tuning": {"mode": mode}, **pins})
+
+
+@pytest.mark.parametrize("mode", ["Off", "Recommend"])
+async def test_who_turns_the_tuner_off_gets_what_the_spec_says(
+    fleet: Fleet, agents: Agents, mode: str
+):
+    loop = Loop(fleet, agents)
+    await loop.until(Knob.MODEL)
+    tuned = loop.in_force[0]
+    assert "model" in tuned
+    loop.plan = in_mode(mode)
+    # One is silent, the other says no: neither is forgotten, also not by a new operator.
+    fleet.silent.add("127.0.0.2")
+    fleet.refuse["127.0.0.1"] = 503
+    await loop.look()
+    loop.restart()
+    assert loop.in_force == [tuned, tuned]
+    fleet.refuse.clear()
+    await loop.look()
+    assert loop.in_force == [DEFAULTS, tuned]
+    fleet.silent.clear()
+    fleet.puts.clear()
+    await loop.look()
+    assert loop.in_force == [DEFAULTS, DEFAULTS]
+    found = await loop.look()
+    assert [at for at, _, _ in fleet.puts] == ["127.0.0.2"]
+    assert found.measured is not None
+    told = [news.message for news in found.measured.news if not news.recommended]
+    assert told == ["engines have what the spec says again: tuning.mode turns nothing any more"]
+    # Once: what somebody else sets by hand is his.
+    loop.tuning.told("uid-1")
+    fleet.settings["127.0.0.1"] = {"mode": "Bypass", "minTokens": 7}
+    loop.restart()
+    for _ in range(3):
+        await loop.look()
+    assert len(fleet.puts) == 1
+    assert loop.status.tuning is not None
+    assert loop.status.tuning.loading == "Auto"
+    assert loop.status.tuning.history[-1].knob == "Model", "what was done is still told"
+
+
+async def test_what_the_spec_pins_is_what_it_says(fleet: Fleet, agents: Agents):
+    loop = Loop(fleet, agents)
+    await loop.until(Knob.MODEL)
+    loop.plan = in_mode("Off", **{"kvCache.remote.loading": {"mode": "Async", "minTokens": 512}})
+    for _ in range(2):
+        await loop.look()
+    pinned = {"mode": "Async", "minTokens": 512}
+    assert loop.in_force == [pinned, pinned]
+
+
+async def test_suspended_nothing_is_given_back(fleet: Fleet, agents: Agents):
+    loop = Loop(fleet, agents)
+    await loop.until(Knob.MODEL)
+    tuned, fleet.puts = loop.in_force, []
+    loop.plan = in_mode("Off", suspend=True)
+    for _ in range(2):
+        await loop.look()
+    assert (loop.in_force, fleet.puts) == (tuned, [])
 
 
 async def test_what_fails_somewhere_is_not_remembered_and_comes_again(fleet: Fleet, agents: Agents):
