@@ -5,6 +5,11 @@ counts transfers and those that failed, a prefill leases that ran out before a d
 its KV, and fetches that were confirmed after that. SGLang counts failures alone; there every
 request that a decode finished is a transfer.
 
+A client that hangs up between prefill and decode leaves a lease that runs out and no other trace:
+no engine counts it as aborted, and a decode that has the request, even waiting, keeps the lease
+alive. So leases that run out are failures where a decode was lost in the same window or something
+else failed, and where they go on running out look after look; not in a burst by themselves.
+
 It is meant to be read by people and alerts, so it moves slowly: one failure in a hundred transfers
 within five minutes makes it fail, and it is well again when it has been below that for another
 five, and below half of that at the end. Transfers that ended well count for an hour.
@@ -39,6 +44,9 @@ _FAILURES: Final[Mapping[str, str]] = {
 _TRANSFERS: Final = "nixlTransfers"
 _REQUESTS: Final = "requestsFinished"
 _DECODE: Final = "decode"
+_EXPIRED: Final = _FAILURES["nixlExpiredRequests"]
+_GOES_ON: Final = 3
+"""Looks of one window in which leases ran out: no burst of clients that hang up."""
 _MOST_NAMED: Final = 8
 _ROUNDED: Final = 0.5
 """Seconds by which ages may be off: the same page must not pass for a later one."""
@@ -71,6 +79,7 @@ class _Page:
 
     start_id: str
     at: float
+    decode: bool
     values: Mapping[str, float]
 
 
@@ -97,6 +106,8 @@ class TransferHistory:
     """Of the last transfer or failure."""
     failed_at: float | None = None
     """Of the last look at which too many failed."""
+    lost_at: float | None = None
+    """Of the last look at which a decode had started anew or was not heard any more."""
     ending: Verdict | None = None
     """How the last transfers ended; None before the first."""
     verdict: Verdict | None = None
@@ -127,6 +138,7 @@ def follow(
         measured_at=now if measured else known.measured_at,
         measured=measured or known.measured,
         traffic_at=now if moved else known.traffic_at,
+        lost_at=now if _lost(known.pages, pages, now) else known.lost_at,
         pages={**kept, **pages},
         steps=(*(s for s in known.steps if now - s.at < WINDOW), *((step,) if moved else ())),
     )
@@ -142,7 +154,24 @@ def _pages(engines: Mapping[str, EngineFacts], now: float) -> Iterator[tuple[str
         age = facts.scrape_age_seconds
         if facts.start_id is not None and age is not None and age <= FRESH:
             values = {name: n.value for name, n in facts.numbers.items() if name in wanted}
-            yield pod, _Page(start_id=facts.start_id, at=now - age, values=values)
+            yield (
+                pod,
+                _Page(
+                    start_id=facts.start_id,
+                    at=now - age,
+                    decode=facts.role == _DECODE,
+                    values=values,
+                ),
+            )
+
+
+def _lost(before: Mapping[str, _Page], pages: Mapping[str, _Page], now: float) -> bool:
+    """Whether a decode that was heard of lately has started anew, or says nothing now."""
+    return any(
+        pod not in pages or pages[pod].start_id != old.start_id
+        for pod, old in before.items()
+        if old.decode and now - old.at < WINDOW
+    )
 
 
 def _step(
@@ -180,9 +209,26 @@ def _difference(old: _Page, new: _Page) -> dict[str, float]:
 
 def _share(history: TransferHistory) -> float:
     """Failures among all that ended within the window; 0 when nothing did."""
-    failed = sum(sum(step.failures.values()) for step in history.steps)
+    failed = sum(sum(_counted(history, step).values()) for step in history.steps)
     ended = failed + sum(step.transfers for step in history.steps)
     return failed / ended if ended else 0.0
+
+
+def _counted(history: TransferHistory, step: _Step) -> Mapping[tuple[str, str], float]:
+    """The failures of a step, without leases that nobody came for."""
+    if _leases_count(history):
+        return step.failures
+    return {key: count for key, count in step.failures.items() if key[1] != _EXPIRED}
+
+
+def _leases_count(history: TransferHistory) -> bool:
+    """Whether leases that ran out speak of transfers, not of clients."""
+    if not history.steps:
+        return False
+    kinds = [{what for _, what in step.failures} for step in history.steps]
+    lost = history.lost_at is not None and history.steps[-1].at - history.lost_at < WINDOW
+    goes_on = sum(_EXPIRED in kind for kind in kinds) >= _GOES_ON
+    return lost or goes_on or any(kind - {_EXPIRED} for kind in kinds)
 
 
 def _verdict(history: TransferHistory, now: float) -> Verdict | None:
@@ -213,6 +259,7 @@ def _is_well(history: TransferHistory, now: float) -> bool:
 
 def _faults(told: tuple[str, ...], history: TransferHistory) -> tuple[str, ...]:
     """What was told stays while they fail: a text that comes and goes is written each time."""
-    found = sorted(f"pod {pod}: {what}" for step in history.steps for pod, what in step.failures)
+    failures = (key for step in history.steps for key in _counted(history, step))
+    found = sorted(f"pod {pod}: {what}" for pod, what in failures)
     new = [fault for fault in dict.fromkeys(found) if fault not in told]
     return tuple(sorted([*told, *new][:_MOST_NAMED]))

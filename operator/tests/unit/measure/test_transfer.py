@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
+import json
 import random
 from typing import Any
 
@@ -17,6 +19,8 @@ from kvserving_operator.measure.transfer import (
     Verdict,
     follow,
 )
+
+from .stock_pages import CAPTURED, facts_of
 
 LOOK = 60.0
 WELL = Verdict(outcome=Outcome.SUCCEED)
@@ -79,25 +83,104 @@ def test_the_first_look_says_nothing_whatever_happened_before_it(seen: Looks) ->
 
 
 def test_a_failure_names_the_pod_and_what(seen: Looks) -> None:
-    assert seen.look(nixlTransfers=50, nixlExpiredRequests=1) == Verdict(
-        outcome=Outcome.FAIL,
-        faults=("pod x-prefill-0: leases run out before a decode has fetched the KV",),
+    assert seen.look(nixlTransfers=50, nixlLateNotifications=1) == Verdict(
+        outcome=Outcome.FAIL, faults=("pod x-prefill-0: KV is fetched after its lease",)
     )
     found = seen.look(nixlTransfers=50, nixlFailedTransfers=2)
     assert found is not None
     assert found.faults == (
         "pod x-decode-0: transfers fail",
-        "pod x-prefill-0: leases run out before a decode has fetched the KV",
+        "pod x-prefill-0: KV is fetched after its lease",
     )
 
 
-@pytest.mark.parametrize(
-    "what", ["nixlFailedTransfers", "nixlExpiredRequests", "nixlLateNotifications"]
-)
+@pytest.mark.parametrize("what", ["nixlFailedTransfers", "nixlLateNotifications"])
 def test_every_kind_counts(seen: Looks, what: str) -> None:
     found = seen.look(nixlTransfers=50, **{what: 3})
     assert found is not None
     assert found.outcome is Outcome.FAIL
+
+
+RUN_OUT = "pod x-prefill-0: leases run out before a decode has fetched the KV"
+
+
+@pytest.mark.parametrize(("looks", "transfers"), [(1, 400), (2, 400), (2, 1)])
+def test_clients_that_hang_up_are_no_failure(seen: Looks, looks: int, transfers: int) -> None:
+    """A load generator was killed: some requests ended between prefill and decode."""
+    assert seen.look(nixlTransfers=400) == WELL
+    told = seen.looks(looks, nixlTransfers=transfers, nixlExpiredRequests=30)
+    assert set(told + seen.looks(10)) == {WELL}
+
+
+def test_leases_that_go_on_running_out_are_a_failure(seen: Looks) -> None:
+    """Nobody gives the requests to a decode."""
+    told = seen.looks(5, nixlTransfers=1, nixlExpiredRequests=30)
+    assert told[:2] == [WELL] * 2
+    assert told[2:] == [Verdict(outcome=Outcome.FAIL, faults=(RUN_OUT,))] * 3
+
+
+def test_leases_of_a_decode_that_started_anew_are_a_failure(seen: Looks) -> None:
+    seen.looks(2, nixlTransfers=50)
+    seen.start, seen.decode = "s2", dict.fromkeys(seen.decode, 0.0)
+    found = seen.look(nixlTransfers=50, nixlExpiredRequests=3)
+    assert found == Verdict(outcome=Outcome.FAIL, faults=(RUN_OUT,))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_leases_of_a_decode_that_is_not_heard_are_a_failure(seen: Looks, *, first: bool) -> None:
+    """It is frozen, or gone; its leases run out half a minute later, seen before that or after."""
+    seen.looks(2, nixlTransfers=50)
+    if first:
+        assert seen.look(nixlExpiredRequests=3) == WELL
+    else:
+        seen.prefill["nixlExpiredRequests"] += 3
+    found = seen.see({"x-prefill-0": engine("x-prefill-0", **seen.prefill)})
+    assert found == Verdict(outcome=Outcome.FAIL, faults=(RUN_OUT,))
+
+
+def test_a_decode_that_was_let_go_an_hour_ago_is_not_lost(seen: Looks) -> None:
+    seen.see({"x-decode-1": engine("x-decode-1", nixlTransfers=5)})
+    seen.looks(11, nixlTransfers=50)
+    assert seen.look(nixlTransfers=50, nixlExpiredRequests=3) == WELL
+
+
+def test_leases_beside_transfers_that_fail_count_with_them(seen: Looks) -> None:
+    found = seen.look(nixlTransfers=50, nixlExpiredRequests=3, nixlFailedTransfers=1)
+    assert found is not None
+    assert found.faults == ("pod x-decode-0: transfers fail", RUN_OUT)
+
+
+def hang_ups() -> list[dict[str, dict[str, float]]]:
+    """What real engines counted while clients hung up (captured/README.md), moment by moment."""
+    with gzip.open(CAPTURED / "vllm-0.32.0-hang-ups.jsonl.gz", "rt") as file:
+        rows = [json.loads(line) for line in file]
+    return [
+        {
+            role: {
+                name: number.value
+                for name, number in facts_of(page, role=role).numbers.items()
+                if number.value is not None
+            }
+            for role, page in row["pages"].items()
+        }
+        for row in rows
+    ]
+
+
+def test_real_engines_whose_clients_hang_up_are_well() -> None:
+    moments, looks = hang_ups(), Looks()
+    told = [
+        looks.see(
+            {f"x-{role}-0": engine(f"x-{role}-0", **numbers) for role, numbers in moment.items()}
+        )
+        for moment in moments
+    ]
+    assert set(told[1:]) == {WELL}
+    # What it rests on: only who hangs up between the legs leaves a trace, and it is a lease.
+    expired = [moment["prefill"]["nixlExpiredRequests"] for moment in moments]
+    assert expired == [0, 0, 0, 4, 4]
+    finished = [moment["decode"]["requestsFinished"] for moment in moments]
+    assert finished == [3] * 5, "hung up is not finished"
 
 
 def test_failures_without_one_transfer_that_ended_well_are_failures(seen: Looks) -> None:
