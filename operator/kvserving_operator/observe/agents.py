@@ -72,7 +72,6 @@ class Agents:
         self._deaf = Silences[str](clock, probe=TELL_TIMEOUT, first=60.0, most=300.0)
         self._http = Bounded(
             Bounds(
-                deadline=TIMEOUT,
                 connect=CONNECT_TIMEOUT,
                 connections=_CONNECTIONS,
                 most_bytes=MOST_BYTES,
@@ -160,7 +159,9 @@ class Agents:
     async def _ask(self, pod: str, address: str, token: str) -> EngineFacts | None:
         headers = {"Authorization": f"Bearer {token}"}
         try:
-            answer = await self._http.ask(self._url(address, "facts"), headers=headers)
+            answer = await self._http.ask(
+                self._url(address, "facts"), deadline=TIMEOUT, headers=headers
+            )
         except (TooLongError, *NO_ANSWER):
             return None
         return parse_body(pod, answer.body) if answer.status == 200 else None

@@ -32,10 +32,8 @@ class Answer:
 class Bounds:
     """Of one client."""
 
-    deadline: float
-    """Seconds for an answer; the wait for a connection counts."""
     connect: float
-    """Seconds, of these, until there is one."""
+    """Seconds until there is a connection."""
     connections: int
     """At once."""
     of_one_host: int = 0
@@ -74,16 +72,16 @@ class Bounded:
         self,
         url: str,
         *,
+        deadline: float,
         headers: Mapping[str, str],
         query: Mapping[str, str] | None = None,
         put: bytes | None = None,
         tls: ssl.SSLContext | bool = True,
-        deadline: float | None = None,
     ) -> Answer:
         """GET, or PUT where there is something to `put`.
 
-        `deadline` takes the place of that of the bounds. Raises one of `NO_ANSWER`, or
-        TooLongError.
+        `deadline`: seconds for the answer; the wait for a connection counts. Raises one of
+        `NO_ANSWER`, or TooLongError.
         """
         if self._session is None:
             raise RuntimeError("a client is used outside of its context")
@@ -94,10 +92,7 @@ class Bounded:
             params=query,
             data=put,
             headers={**headers, "Accept-Encoding": "identity"},
-            timeout=aiohttp.ClientTimeout(
-                total=bounds.deadline if deadline is None else deadline,
-                sock_connect=bounds.connect,
-            ),
+            timeout=aiohttp.ClientTimeout(total=deadline, sock_connect=bounds.connect),
             ssl=tls,
             allow_redirects=False,
         ) as response:

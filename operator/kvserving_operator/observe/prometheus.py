@@ -104,7 +104,6 @@ class Prometheus:
         self._silent = Silences[Fault](clock, probe=DEADLINE)
         self._http = Bounded(
             Bounds(
-                deadline=DEADLINE,
                 connect=CONNECT_TIMEOUT,
                 connections=_CONNECTIONS,
                 of_one_host=_OF_ONE_SERVER,
@@ -224,6 +223,7 @@ class Prometheus:
         try:
             answer = await self._http.ask(
                 f"{server.url.rstrip('/')}/api/v1/query",
+                deadline=DEADLINE,
                 query={"query": query},
                 headers=_headers(server),
                 tls=self._context(server),

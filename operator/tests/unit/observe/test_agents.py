@@ -122,6 +122,7 @@ async def test_silence_costs_one_time_out_and_is_remembered(
         assert await asking.facts([pod("a")], "t") == {"a": None}
         assert len(server.tokens) == 2, "asked again although it was silent a moment ago"
         server.delay, now[0] = 0.0, agents.SILENT + 1
+        monkeypatch.setattr(agents, "TIMEOUT", 60.0)
         assert await asking.facts([pod("a")], "t") == {"a": facts("a")}
 
 
@@ -141,6 +142,7 @@ async def test_who_hangs_is_asked_ever_more_seldom_also_anew(
             times += [second] * (len(server.tokens) - before)
         assert times == [0, 30, 90, 210, 330, 450, 570]
         now[0], server.delay = 690.0, 0.0
+        monkeypatch.setattr(agents, "TIMEOUT", 60.0)
         for _ in range(3):
             assert await asking.facts([pod("a")], "t", anew=True) == {"a": facts("a")}
         assert len(server.tokens) == len(times) + 3, "it is as good as any other again"
@@ -161,6 +163,7 @@ async def test_who_hangs_while_it_is_told_settings_is_told_ever_more_seldom(
             times += [second] * (len(server.tokens) - before)
         assert times == [0, 60, 180, 420, 720]
         server.delay = 0.0
+        monkeypatch.setattr(agents, "TELL_TIMEOUT", 60.0)
         anew = await asking.tell(pod("a"), "t", {"mode": "Auto"}, start_id="s-2")
         assert anew.why == "", "an engine that has started anew is another one"
 
