@@ -46,6 +46,9 @@ ANNOTATION_ROTATE: Final = f"{GROUP}/rotate-passwords"
 """On a KVServing: a value that it did not have before gives the managed tier's users new passwords,
 without a restart of Valkey."""
 
+ANNOTATION_TUNED: Final = f"{GROUP}/tuned"
+"""On pod templates of stock engines: what the tuner decided and pods take when they start."""
+
 NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """metadata.name: an RFC 1035 label, because Services are named after it."""
 MAX_NAME_LENGTH: Final = 44

@@ -1,6 +1,7 @@
 """What a cluster would make of manifests: asked by dry runs, compared by the operator's code."""
 
 import argparse
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,8 @@ from kvserving_operator.observe.gather import Listing, gather
 from kvserving_operator.plan import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.reconcile.acceptance import stored_record, wanted
 from kvserving_operator.reconcile.children import Children
+from kvserving_operator.reconcile.decisions import with_decision
+from kvserving_operator.reconcile.planning import planned_of
 from kvserving_operator.reconcile.rechecks import by_api
 
 _MANAGER = "kvserving-cli"
@@ -124,6 +127,10 @@ async def _compare_children(
         outcome.failures.append(f"{resource} cannot be read: {error}")
     if observed.unreadable:
         return
+    # As the operator would: with what the tuner has decided for engines that take it at a start.
+    stored = with_decision(stored, observed, time.time())
+    again = planned_of(stored, known)
+    planned = again if isinstance(again, Plan) else planned
     record = stored_record(observed, key.name)
     children = wanted(stored, planned, record, await passwords(client, key), known)
     manifests, absent = by_api(children.manifests, served)

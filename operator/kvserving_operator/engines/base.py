@@ -171,6 +171,8 @@ class CacheSettings:
     """Of the weights; in the keys of a client that makes its own."""
     digest: str
     features: frozenset[EngineFeature]
+    decided: str = ""
+    """What the tuner decided for a client that is told when it starts; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from kvserving_operator.engines.base import (
 )
 from kvserving_operator.engines.registry import ENGINES
 from kvserving_operator.plan import cache, resources, tier, topology, volumes
+from kvserving_operator.plan.decided import Decided
 from kvserving_operator.plan.model import (
     Defaults,
     MonitorPlan,
@@ -31,7 +32,7 @@ from kvserving_operator.plan.model import (
 )
 from kvserving_operator.plan.naming import Names, child_names
 from kvserving_operator.plan.router import pool, router_plan
-from kvserving_operator.plan.tuning import tuning_plan
+from kvserving_operator.plan.tuning import is_stock, tuning_plan
 from kvserving_operator.plan.validate import faults
 
 LEASE_SHARE_TENTHS = 6
@@ -40,25 +41,34 @@ GRACE_SLACK_SECONDS = 30
 """Beyond drain and lease: the helper's own slack (5 s) and --shutdown-timeout (20 s at most)."""
 
 
-def build(kvserving: KVServing, defaults: Defaults, *, preview: bool = False) -> Plan | Refusal:
+def build(
+    kvserving: KVServing,
+    defaults: Defaults,
+    *,
+    preview: bool = False,
+    decided: Decided | None = None,
+) -> Plan | Refusal:
     """Everything that is wanted for ``kvserving``, or every reason why it cannot be served.
 
-    ``preview`` also plans what is in the API but not available yet; the operator never asks for it.
+    ``decided`` is what the tuner has decided for engines that take it when they start; others have
+    no use for it. ``preview`` also plans what is in the API but not available yet; the operator
+    never asks for it.
     """
     proposal = Proposal.of(kvserving)
     if found := faults(proposal, preview=preview):
         return Refusal(faults=found)
-    return _plan(proposal, kvserving.metadata.namespace, defaults)
+    return _plan(proposal, kvserving.metadata.namespace, defaults, decided)
 
 
-def _plan(proposal: Proposal, namespace: str, defaults: Defaults) -> Plan:
+def _plan(proposal: Proposal, namespace: str, defaults: Defaults, decided: Decided | None) -> Plan:
     spec = proposal.spec
     engine = ENGINES[spec.engine.type]
     names = child_names(proposal.name)
     shape = engine.topology(proposal.cache_role_spec.parallelism, proposal.attention)
     epoch = cache.tier_epoch(proposal, shape, engine)
     access = tier.tier_access(proposal, shape, names, namespace, epoch)
-    settings = cache.cache_settings(proposal, shape, access)
+    decided = decided if is_stock(proposal, tier=access is not None) else None
+    settings = cache.cache_settings(proposal, shape, access, decided)
     managed = tier.tier_plan(proposal, shape, names, namespace, epoch)
     roles = tuple(_role_plan(proposal, engine, names, role, settings) for role, _ in proposal.roles)
     return Plan(
@@ -83,7 +93,7 @@ def _plan(proposal: Proposal, namespace: str, defaults: Defaults) -> Plan:
         gpus=topology.gpus(roles),
         gpu_budget=spec.autoscaling.gpu_budget,
         pool=pool(proposal, roles[0].replicas),
-        tuning=tuning_plan(proposal, shape, tier=access is not None),
+        tuning=tuning_plan(proposal, shape, tier=access is not None, decided=decided),
     )
 
 
@@ -132,6 +142,7 @@ def _role_plan(
         wait_with_tls=remote is not None and remote.tls,
         authority_secret=remote.authority_secret if remote else "",
         reads_auth=remote is not None and remote.auth is not None and bool(remote.auth.user),
+        decided=carried.decided if carried else "",
         promises=frozenset(f.value for f in spec.engine.features) if launch.store else frozenset(),
     )
 

@@ -12,6 +12,7 @@ from kvserving_operator.engines.base import (
     TierAccess,
     Topology,
 )
+from kvserving_operator.plan.decided import Decided
 from kvserving_operator.plan.naming import short_hash
 
 STAGING_BYTES_PER_RANK: Final = 5 << 30
@@ -20,16 +21,23 @@ LMCache's own default."""
 
 
 def cache_settings(
-    proposal: Proposal, topology: Topology, remote: TierAccess | None
+    proposal: Proposal,
+    topology: Topology,
+    remote: TierAccess | None,
+    decided: Decided | None = None,
 ) -> CacheSettings | None:
-    """What LMCache is told, or None when no cache is asked for."""
+    """What LMCache is told, or None when no cache is asked for; the spec wins over ``decided``."""
     if not proposal.wants_cache:
         return None
+    least = proposal.spec.kv_cache.remote.loading.min_tokens
+    if least is None and decided is not None:
+        least = decided.min_tokens
     return CacheSettings(
         chunk_tokens=proposal.spec.kv_cache.chunk_tokens,
         local_bytes_per_rank=local_bytes_per_rank(proposal, topology),
         local_bytes_first_rank=_first_rank_bytes(proposal, topology),
-        min_tokens=proposal.spec.kv_cache.remote.loading.min_tokens,
+        min_tokens=least,
+        decided="" if decided is None else decided.text,
         remote=remote,
         ranks=topology.kv_ranks,
         attention=proposal.attention,

@@ -127,6 +127,8 @@ class RolePlan:
     """Secret whose ca.crt vouches for the tier; empty: none is mounted."""
     reads_auth: bool
     """The engine reads a password of Secret X-auth when it starts."""
+    decided: str
+    """What the tuner decided for pods of this role, as their annotation has it; empty: nothing."""
     promises: frozenset[str]
     """Capabilities that the store in these engines must report; empty where there is none."""
 

@@ -7,6 +7,7 @@ from typing import Final
 from kvserving_operator.api import duration
 from kvserving_operator.api.v1alpha1 import Attention, EngineFeature, HotMode, LoadingMode
 from kvserving_operator.engines.base import Proposal, Role, Topology
+from kvserving_operator.plan.decided import Decided
 from kvserving_operator.tuner import Knob, Mode, Settings, Value
 
 _LONGEST: Final = 1 << 20
@@ -26,9 +27,23 @@ class TuningPlan:
     """Values of the tier that hold one chunk: 1 where each rank has all KV, else one a rank."""
     start_percent: float
     """HOT percent with which engines start."""
+    restarts: bool = False
+    """The carriers are stock ones: they take a threshold when they start, and at no other time."""
+    decided: Decided | None = None
+    """What pods of such carriers start with, where the spec says nothing else."""
+    least_tokens: float = 0.0
+    """Fewest tokens of a hit that their pods load, whoever said so."""
 
 
-def tuning_plan(proposal: Proposal, topology: Topology, *, tier: bool) -> TuningPlan | None:
+def is_stock(proposal: Proposal, *, tier: bool) -> bool:
+    """Whether the carriers of the tier have LMCache's own client, which is told nothing later."""
+    ours = (EngineFeature.RANKED_REMOTE, EngineFeature.LOAD_OR_RECOMPUTE)
+    return tier and not any(proposal.has(feature) for feature in ours)
+
+
+def tuning_plan(
+    proposal: Proposal, topology: Topology, *, tier: bool, decided: Decided | None = None
+) -> TuningPlan | None:
     """What there is to measure and to turn; None without a remote tier and without HOT pages."""
     spec = proposal.spec
     hot = spec.kv_cache.hot
@@ -50,7 +65,17 @@ def tuning_plan(proposal: Proposal, topology: Topology, *, tier: bool) -> Tuning
         hot=None if hot.mode is HotMode.OFF else Role.DECODE,
         copies=1 if proposal.attention is Attention.MLA else topology.kv_ranks,
         start_percent=float(hot.percent),
+        restarts=is_stock(proposal, tier=tier),
+        decided=decided,
+        least_tokens=_least(proposal, decided),
     )
+
+
+def _least(proposal: Proposal, decided: Decided | None) -> float:
+    said = proposal.spec.kv_cache.remote.loading.min_tokens
+    if said is None and decided is not None:
+        said = decided.min_tokens
+    return float(said or 0)
 
 
 def _pinned(proposal: Proposal, *, tier: bool) -> Iterator[tuple[Knob, Value]]:

@@ -27,6 +27,7 @@ from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
 from kvserving_operator.reconcile.acting import Acting, Outcome, Teller
 from kvserving_operator.reconcile.changes import Applied, Rotation
+from kvserving_operator.reconcile.decisions import with_decision
 from kvserving_operator.reconcile.observing import Observing
 from kvserving_operator.reconcile.parts import Part, Parts
 from kvserving_operator.reconcile.patience import Patience
@@ -118,6 +119,7 @@ class Reconciler:
         _raise_if_unreachable(observed.unreadable)
         if observed.silent:
             logger.warning("no answer about %s", ", ".join(sorted(map(str, observed.silent))))
+        live = with_decision(live, observed, self._now().timestamp())
         planned = self._act.planned(live)
         outcome = await self._act(live, planned, observed, served - observed.silent)
         healths = healths_of(planned, outcome.observed, child_names(key.name))

@@ -7,7 +7,7 @@ from kvserving_operator.api.v1alpha1 import CostModelStatus, KVServingStatus
 from kvserving_operator.fit import Numbers
 from kvserving_operator.measure import EngineFacts, Reading
 from kvserving_operator.plan.tuning import TuningPlan
-from kvserving_operator.tuner import Knob, Loading, Mode, Settings, State, from_text
+from kvserving_operator.tuner import Knob, Loading, Mode, Settings, State, Value, from_text
 
 _FREE: Final = (None, Loading.AUTO.value, Loading.BYPASS.value)
 """Loading as the tuner sets it."""
@@ -36,6 +36,20 @@ def unpinned(state: State, settings: Settings) -> State:
         return state
     kept = {knob: value for knob, value in state.in_force.items() if knob not in dropped}
     return replace(state, in_force=kept)
+
+
+def as_started(state: State, plan: TuningPlan) -> State:
+    """Of engines that restart for it, what their pods start with is in force, whatever was stored.
+
+    Its time is kept with it, so that a state that was lost takes no dwell along.
+    """
+    if not plan.restarts:
+        return state
+    turned, knob = dict(state.turned), Knob.MIN_TOKENS
+    if plan.decided is not None:
+        turned[knob] = max(turned.get(knob, 0.0), float(plan.decided.at))
+    started: dict[Knob, Value] = {knob: plan.least_tokens, Knob.LOADING: Loading.SYNC.value}
+    return replace(state, in_force={**state.in_force, **started}, turned=turned)
 
 
 def within_bounds(state: State, settings: Settings) -> State:

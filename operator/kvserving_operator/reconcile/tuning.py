@@ -16,7 +16,6 @@ from kvserving_operator.api.v1alpha1 import KVServingStatus
 from kvserving_operator.engines.base import Role
 from kvserving_operator.kube import paths
 from kvserving_operator.measure import (
-    EngineFacts,
     Knowledge,
     Reading,
     between,
@@ -26,11 +25,11 @@ from kvserving_operator.measure import (
 from kvserving_operator.observe.agents import Agents
 from kvserving_operator.observe.gather import Observed
 from kvserving_operator.observe.health import RoleHealth
-from kvserving_operator.plan.model import Manifest, Plan, Refusal
-from kvserving_operator.plan.tuning import TuningPlan
+from kvserving_operator.plan.model import Plan, Refusal
 from kvserving_operator.reconcile import seeds
 from kvserving_operator.reconcile.auth import auth_from
 from kvserving_operator.reconcile.resting import news, returned, returning
+from kvserving_operator.reconcile.sight import Sight, mode_of, reading_of, ready_pods
 from kvserving_operator.reconcile.sources import Scraped, Source
 from kvserving_operator.reconcile.steady import Finding, Steady
 from kvserving_operator.reconcile.telling import Told, tell, wanted
@@ -54,6 +53,8 @@ class Look:
     recommended: bool = False
     told: int = 0
     refused: int = 0
+    restarts: bool = False
+    """Engines are to be replaced for it: the next pass does that."""
 
 
 @dataclass(slots=True)
@@ -63,6 +64,8 @@ class _Record:
     state: State
     knowledge: Knowledge
     looked: float | None = None
+    settled: tuple[str, float] | None = None
+    """The carriers' revision, and since when all are of it and ready; None: they are not."""
     reading: Reading | None = None
     watched: Watched = field(default_factory=Watched)
     steady: Steady = field(default_factory=Steady)
@@ -79,23 +82,6 @@ class Tuned:
     """Seconds until the next look is due."""
     look: Look | None = None
     """The look of this pass; None: none was due."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
-    """What a pass has seen of an object before it looks at the engines."""
-
-    uid: str
-    planned: Plan
-    plan: TuningPlan
-    observed: Observed
-    healths: Mapping[Role, RoleHealth | None]
-    stored: KVServingStatus
-    now: datetime
-
-    def health(self, role: Role | None) -> RoleHealth | None:
-        """The health of a role; None where there is none, or it could not be read."""
-        return None if role is None else self.healths.get(role)
 
 
 class Tuning:
@@ -141,6 +127,8 @@ class Tuning:
             record.looked = self._clock()
             look = await self._look(self._agents, source or self._agents, record, sight)
         left = interval if record.looked is None else record.looked + interval - self._clock()
+        if look is not None and look.restarts:
+            left = _EARLY
         return Tuned(
             measured=_measured(record, sight, self._clock()),
             look_again=max(_EARLY, left),
@@ -172,10 +160,10 @@ class Tuning:
     async def _look(self, agents: Agents, source: Source, record: _Record, sight: Sight) -> Look:
         secret = sight.observed.child(paths.SECRETS, sight.planned.names.auth)
         token = "" if secret is None else auth_from(secret).agent_token
-        pods = {} if secret is None else _pods(sight)
+        pods = {} if secret is None else ready_pods(sight)
         answers = await source.facts(pods.values(), token, anew=True)
         trouble = source.trouble if isinstance(source, Scraped) else None
-        reading = _reading(sight, answers, self._clock())
+        reading = reading_of(sight, answers, self._clock())
         outcome = _decided(record, sight, reading)
         told = Told()
         if _acts(sight) and outcome is not None:
@@ -195,35 +183,24 @@ class Tuning:
 
 
 def _acts(sight: Sight) -> bool:
-    settings = sight.plan.settings
-    return settings.mode is Mode.APPLY and not sight.planned.suspended and not settings.stock
+    return mode_of(sight.plan) is Mode.APPLY and not sight.planned.suspended
 
 
-def _pods(sight: Sight) -> dict[str, Manifest]:
-    """The ready pods of the workloads themselves, by name: whom the token is for."""
-    found: dict[str, Manifest] = {}
-    for role in dict.fromkeys((sight.plan.carrier, sight.plan.hot)):
-        health = sight.health(role)
-        if role is None or health is None:
-            continue
-        ready = {pod.name for pod in health.pods if pod.ready}
-        pods = sight.observed.pods_of(role.value)
-        found |= {p["metadata"]["name"]: p for p in pods if p["metadata"]["name"] in ready}
-    return found
-
-
-def _reading(sight: Sight, answers: Mapping[str, EngineFacts | None], at: float) -> Reading:
-    def of(role: Role | None) -> dict[str, EngineFacts]:
-        health = sight.health(role)
-        names = [] if health is None else [pod.name for pod in health.pods]
-        return {name: facts for name in names if (facts := answers.get(name)) is not None}
-
-    return Reading(at=at, carriers=of(sight.plan.carrier), decoders=of(sight.plan.hot))
+def _settled(record: _Record, sight: Sight, now: float) -> bool:
+    """Whether the carriers have served as they are for a dwell: no roll is under way, or paused."""
+    health = sight.health(sight.plan.carrier)
+    if health is None or not health.settled or sight.planned.rollout_paused:
+        record.settled = None
+        return False
+    revision = health.revision or ""
+    if record.settled is None or record.settled[0] != revision:
+        record.settled = (revision, now)
+    return now - record.settled[1] >= sight.plan.settings.dwell_seconds
 
 
 def _decided(record: _Record, sight: Sight, reading: Reading) -> Outcome | None:
     """What follows from this reading; None where no engine said anything."""
-    settings = sight.plan.settings
+    settings, settled = sight.plan.settings, _settled(record, sight, reading.at)
     stale_after = STALE_INTERVALS * settings.interval_seconds
     copies = sight.plan.copies
     interval = between(record.reading, reading, stale_after=stale_after, copies=copies)
@@ -244,16 +221,20 @@ def _decided(record: _Record, sight: Sight, reading: Reading) -> Outcome | None:
     facts = tuner_facts(record.knowledge, interval, at=at, now=reading.at)
     if facts is None:
         return None
-    if sight.planned.suspended:
-        settings = replace(settings, mode=Mode.OFF)
-    elif settings.stock and settings.mode is Mode.APPLY:
-        settings = replace(settings, mode=Mode.RECOMMEND)
+    mode = Mode.OFF if sight.planned.suspended else mode_of(sight.plan)
+    settings = replace(settings, mode=mode)
+    facts = replace(facts, settled=settled)
     state = seeds.within_bounds(seeds.unpinned(record.state, settings), settings)
-    outcome = decide(state, facts, settings)
+    outcome = decide(seeds.as_started(state, sight.plan), facts, settings)
     turned = outcome.change is not None and not outcome.recommend
     if turned and outcome.reason is Reason.NO_PROBE:
         record.knowledge = record.knowledge.without_bandwidth()
     return outcome
+
+
+def _restarts(outcome: Outcome | None) -> bool:
+    change = None if outcome is None or outcome.recommend else outcome.change
+    return change is not None and change.restarts
 
 
 def _remembered(
@@ -274,13 +255,17 @@ def _remembered(
         recommended=outcome is not None and outcome.recommend,
         told=told.good,
         refused=len(told.refused),
+        restarts=change is not None
+        and change.restarts
+        and outcome is not None
+        and not outcome.recommend,
     )
 
 
 def _measured(record: _Record, sight: Sight, clock: float) -> Measured:
     plan = sight.plan
     return Measured(
-        mode=plan.settings.mode,
+        mode=mode_of(plan),
         suspended=sight.planned.suspended,
         tier=plan.carrier is not None,
         hot=plan.hot is not None,

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from kvserving_operator.api import quantity
+from kvserving_operator.api import meta, quantity
 from kvserving_operator.engines import paths, ports
 from kvserving_operator.engines.base import AGENT_CONTAINER, ENGINE_CONTAINER, WAIT_CONTAINER
 from kvserving_operator.plan import volumes
@@ -35,6 +35,7 @@ def engine_template(plan: Plan, role: RolePlan, config_hash: str | None) -> dict
             **role.launch.annotations,
             **role.annotations,
             **(pod.config_annotation(config_hash) if config_hash else {}),
+            **({meta.ANNOTATION_TUNED: role.decided} if role.decided else {}),
         },
     )
     return enforce(pod.with_user_templates(base, role.pod_templates), base, role)

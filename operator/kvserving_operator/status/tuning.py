@@ -136,7 +136,7 @@ def _active(measured: Measured, previous: KVServingStatus) -> Condition:
         if known is not None:
             return known
         status, reason, message = _UNKNOWN, Reason.NOT_MEASURED, "engines were not looked at yet"
-    elif measured.mode is Mode.RECOMMEND or (measured.stock and not measured.hot):
+    elif measured.mode is Mode.RECOMMEND:
         message = "recommendations are in status.tuning"
         status, reason = _TRUE, Reason.RECOMMEND_ONLY
     else:

@@ -227,6 +227,7 @@ def _applied(state: State, proposal: Proposal, facts: Facts) -> Outcome:
         state,
         in_force={**state.in_force, **_along(proposal), proposal.knob: proposal.value},
         turned={**state.turned, proposal.knob: facts.at},
+        decided={**state.decided, **_restarting(proposal, facts.at)},
         asked={},
         trial=trial,
         history=(*state.history, _entry(state, proposal, facts, verdict))[-HISTORY:],
@@ -234,6 +235,11 @@ def _applied(state: State, proposal: Proposal, facts: Facts) -> Outcome:
     return Outcome(
         state=after, change=change, recommend=False, reason=proposal.reason, message=change.message
     )
+
+
+def _restarting(proposal: Proposal, at: float) -> dict[Knob, tuple[float, float]]:
+    value = proposal.value
+    return {proposal.knob: (value, at)} if proposal.restarts and isinstance(value, float) else {}
 
 
 def _along(proposal: Proposal) -> dict[Knob, Value]:

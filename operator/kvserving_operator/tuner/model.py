@@ -148,6 +148,8 @@ class State:
     """How many times in a row a knob's own measurements asked for a change."""
     failures: Mapping[Knob, int] = field(default_factory=dict)
     """Changes in a row that were taken back: each doubles the dwell."""
+    decided: Mapping[Knob, tuple[float, float]] = field(default_factory=dict)
+    """Of knobs that engines restart for: what was decided last, and when."""
     probed: float | None = None
     """When a bypassed tier last showed its bandwidth."""
     trial: Trial | None = None

@@ -40,6 +40,10 @@ def to_data(state: State) -> dict[str, Any]:
         "recommended": _values(state.recommended),
         "asked": {knob.value: count for knob, count in state.asked.items()},
         "failures": {knob.value: count for knob, count in state.failures.items()},
+        "decided": {
+            knob.value: [_short(value), math.floor(at)]
+            for knob, (value, at) in state.decided.items()
+        },
         "probed": None if state.probed is None else math.floor(state.probed),
         "trial": None if state.trial is None else _trial(state.trial),
         "history": [_entry(entry) for entry in state.history],
@@ -119,6 +123,7 @@ def from_data(data: object) -> State:
         recommended=_read_values(data.get("recommended")),
         asked=_counts(data.get("asked")),
         failures=_counts(data.get("failures")),
+        decided=_by_knob(data.get("decided"), _read_decided),
         probed=_number(data.get("probed")),
         trial=_read_trial(data.get("trial")),
         history=tuple(entry for entry in entries if entry is not None),
@@ -163,6 +168,13 @@ def _read_value(value: object) -> Value | None:
             return None
         return rate, size, bandwidth, engine, request
     return _number(value)
+
+
+def _read_decided(value: object) -> tuple[float, float] | None:
+    if not isinstance(value, list) or len(value) != 2:
+        return None
+    decided, at = map(_number, value)
+    return None if decided is None or at is None else (decided, at)
 
 
 def _member(kind: type[_T], value: object) -> _T | None:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from kvserving_operator.engines import ports
 from kvserving_operator.kube import paths
@@ -41,6 +41,24 @@ class TunedStore(ControlPort):
         return found
 
 
+def agent_of(folder: Path, pages: int, address: str, token: str, **more: str) -> Agent:
+    """The agent of a pod with this address, beside an engine on this port."""
+    agent = Agent(
+        folder,
+        pages,
+        KVSERVING_AGENT_HOST=address,
+        KVSERVING_AGENT_PROBE_PERIOD="500ms",
+        KVSERVING_AGENT_SCRAPE_PERIOD="1s",
+        KVSERVING_AGENT_STALE_AFTER="5s",
+        **more,
+    )
+    agent.host, agent.port = address, ports.AGENT.number
+    agent.env["KVSERVING_AGENT_PORT"] = str(agent.port)
+    agent.token_file.write_text(token + "\n")
+    agent.token = token
+    return agent
+
+
 class Engine:
     """One pod's processes."""
 
@@ -53,20 +71,8 @@ class Engine:
         self.agent = self._agent()
 
     def _agent(self) -> Agent:
-        agent = Agent(
-            self._folder,
-            self.pages.port,
-            KVSERVING_AGENT_HOST=self.address,
-            KVSERVING_AGENT_STORE_URL=self.store.url,
-            KVSERVING_AGENT_PROBE_PERIOD="500ms",
-            KVSERVING_AGENT_SCRAPE_PERIOD="1s",
-            KVSERVING_AGENT_STALE_AFTER="5s",
-        )
-        agent.host, agent.port = self.address, ports.AGENT.number
-        agent.env["KVSERVING_AGENT_PORT"] = str(agent.port)
-        agent.token_file.write_text(self._token + "\n")
-        agent.token = self._token
-        return agent
+        store = {"KVSERVING_AGENT_STORE_URL": self.store.url}
+        return agent_of(self._folder, self.pages.port, self.address, self._token, **store)
 
     def start(self) -> Self:
         self.start_engine()
@@ -89,6 +95,31 @@ class Engine:
     def end(self) -> None:
         for process in (self.agent, self.store, self.pages):
             process.end()
+
+
+class StockEngine:
+    """A pod's processes without a store: an agent beside a page that real engines have shown."""
+
+    def __init__(self, folder: Path, address: str, token: str) -> None:
+        folder.mkdir(parents=True)
+        self.pages = VllmPages(folder)
+        self.agent = agent_of(folder, self.pages.port, address, token)
+
+    def start(self) -> Self:
+        self.pages.start(metrics=IDLE)
+        self.agent.start()
+        eventually("the engine is known", lambda: self.agent.facts()["engine"]["startId"])
+        return self
+
+    def show(self, page: str) -> None:
+        self.pages.behave(metrics=page)
+
+    def end(self) -> None:
+        for process in (self.agent, self.pages):
+            process.end()
+
+
+Made = TypeVar("Made", Engine, StockEngine)
 
 
 class Addressed(Kubelet):
@@ -118,6 +149,16 @@ class Stacks:
 
     def create(self, name: str, mode: str, engines: int = 1, **more: Any) -> list[Engine]:
         """A KVServing, ready, with its engines; ``token``: what the agents take for theirs."""
+        return self._create(Engine, name, mode, engines, **more)
+
+    def create_stock(self, name: str, mode: str, engines: int, **more: Any) -> list[StockEngine]:
+        """The same of an image without anything of ours in it."""
+        changes = {"engine__features": [], "prefill__parallelism": {"tensor": 1}, **more}
+        return self._create(StockEngine, name, mode, engines, **changes)
+
+    def _create(
+        self, kind: type[Made], name: str, mode: str, engines: int, **more: Any
+    ) -> list[Made]:
         token = more.pop("token", "")
         tuning = {"mode": mode, "interval": INTERVAL}
         self.cluster.create(example(name, prefill__replicas=engines, tuning=tuning, **more))
@@ -125,14 +166,14 @@ class Stacks:
             lambda: self.cluster.get(paths.SECRETS, f"{name}-auth"), what="the Secret"
         )
         right = base64.b64decode(secret["data"]["agent-token"]).decode()
-        made = [self._engine(f"{name}-prefill-{n}", token or right) for n in range(engines)]
+        made = [self._engine(kind, f"{name}-prefill-{n}", token or right) for n in range(engines)]
         self.cluster.wait_ready(name)
         return made
 
-    def _engine(self, pod: str, token: str) -> Engine:
+    def _engine(self, kind: type[Made], pod: str, token: str) -> Made:
         self._count += 1
         address = f"{self._network}.{self._count}"
-        engine = Engine(self._folder / pod, address, token)
+        engine = kind(self._folder / pod, address, token)
         self._stack.callback(engine.end)
         engine.start()
         self._kubelet.addresses[pod] = address

@@ -229,7 +229,7 @@ def test_causes_come_in_their_order():
         ({"reason": Why.FACTS_STALE}, FALSE, Reason.FACTS_STALE),
         ({"reason": Why.FACTS_IMPLAUSIBLE}, FALSE, Reason.FACTS_STALE),
         ({"reason": None}, UNKNOWN, Reason.NOT_MEASURED),
-        ({"stock": True}, TRUE, Reason.RECOMMEND_ONLY),
+        ({"stock": True}, TRUE, Reason.ACTIVE),
     ],
 )
 def test_the_tuner(changes: dict[str, Any], expected: ConditionStatus, reason: Reason):
