@@ -60,3 +60,16 @@ def reading_of(sight: Sight, answers: Mapping[str, EngineFacts | None], at: floa
         return {name: facts for name in names if (facts := answers.get(name)) is not None}
 
     return Reading(at=at, carriers=of(sight.plan.carrier), decoders=of(sight.plan.hot))
+
+
+def settled_since(
+    before: tuple[str, float] | None, health: RoleHealth | None, *, paused: bool, now: float
+) -> tuple[str, float] | None:
+    """A role's revision, and since when all its pods are of it and ready; None: they are not.
+
+    Also a revision that came and was rolled out between two looks begins anew.
+    """
+    if health is None or not health.settled or paused:
+        return None
+    revision = health.revision or ""
+    return before if before is not None and before[0] == revision else (revision, now)

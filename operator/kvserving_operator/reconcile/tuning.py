@@ -29,7 +29,13 @@ from kvserving_operator.plan.model import Plan, Refusal
 from kvserving_operator.reconcile import seeds
 from kvserving_operator.reconcile.auth import auth_from
 from kvserving_operator.reconcile.resting import news, returned, returning
-from kvserving_operator.reconcile.sight import Sight, mode_of, reading_of, ready_pods
+from kvserving_operator.reconcile.sight import (
+    Sight,
+    mode_of,
+    reading_of,
+    ready_pods,
+    settled_since,
+)
 from kvserving_operator.reconcile.sources import Scraped, Source
 from kvserving_operator.reconcile.steady import Finding, Steady
 from kvserving_operator.reconcile.telling import Told, tell, wanted
@@ -189,13 +195,11 @@ def _acts(sight: Sight) -> bool:
 def _settled(record: _Record, sight: Sight, now: float) -> bool:
     """Whether the carriers have served as they are for a dwell: no roll is under way, or paused."""
     health = sight.health(sight.plan.carrier)
-    if health is None or not health.settled or sight.planned.rollout_paused:
-        record.settled = None
-        return False
-    revision = health.revision or ""
-    if record.settled is None or record.settled[0] != revision:
-        record.settled = (revision, now)
-    return now - record.settled[1] >= sight.plan.settings.dwell_seconds
+    record.settled = settled_since(
+        record.settled, health, paused=sight.planned.rollout_paused, now=now
+    )
+    dwell = sight.plan.settings.dwell_seconds
+    return record.settled is not None and now - record.settled[1] >= dwell
 
 
 def _decided(record: _Record, sight: Sight, reading: Reading) -> Outcome | None:
