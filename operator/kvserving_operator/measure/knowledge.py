@@ -27,7 +27,7 @@ from kvserving_operator.tuner import Facts
 _RATES: Final = 3
 """Intervals whose bandwidth counts where no load shows it: a change is seen in one of them."""
 _SHARES: Final = 10
-"""Intervals over which u is averaged for people; decisions take the present one."""
+"""Intervals over which u is averaged for people (decisions take the present one), and bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +46,8 @@ class Knowledge:
     """u of the latest intervals."""
     blocking: bool = False
     """The engines load synchronously: all of a load holds the engine, and Tw too."""
-    hit_bytes: float | None = None
-    """Of stock engines: mean bytes that a load brought from the tier; the rest memory had."""
+    brought: tuple[float, ...] = ()
+    """Of stock engines: mean bytes of a load from the tier in the latest intervals with loads."""
 
     def known(self, now: float) -> Known:
         """The cost model's numbers at a monotonic second; B by probes where no load shows it."""
@@ -72,6 +72,11 @@ class Knowledge:
     def busy(self) -> float | None:
         """U over the last readings, for people."""
         return sum(self.shares) / len(self.shares) if self.shares else None
+
+    @property
+    def hit_bytes(self) -> float | None:
+        """Bytes that a mean load brings from the tier; memory has the rest."""
+        return sum(self.brought) / len(self.brought) if self.brought else None
 
     def without_bandwidth(self) -> "Knowledge":
         """As if the tier had never been read: what it was says nothing of what it is."""
@@ -115,7 +120,8 @@ def learn(
     records += [EngineRecords(start_id=look.start_id, recent=look.recent) for look in looks]
     fit = observe(before.fit, records, revision=revision, now=now)
     loaded = fit.bandwidth.newest == now
-    size, brought = interval.bytes_per_token, [each.hit_bytes for each in looks]
+    size = interval.bytes_per_token
+    brought = [each.hit_bytes for each in looks if each.hit_bytes is not None]
     if interval.bytes_per_value is not None:
         size = interval.bytes_per_value / tokens_per_value
     after = replace(
@@ -125,7 +131,7 @@ def learn(
         hit_tokens=before.hit_tokens if interval.hit_tokens is None else interval.hit_tokens,
         rates=() if loaded else _rates(before.rates, interval.tier_rate),
         blocking=all(facts.store is None for facts in known) if known else before.blocking,
-        hit_bytes=next(filter(None, brought), before.hit_bytes),
+        brought=(*before.brought, *brought)[-_SHARES:],
     )
     busy = busy_share(after, interval, now)
     shares = before.shares if busy is None or busy > 1 else (*before.shares, busy)[-_SHARES:]

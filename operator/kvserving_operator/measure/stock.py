@@ -72,11 +72,15 @@ def look(now: EngineFacts, moved: Moved, *, elapsed: float, copies: int) -> Look
         return None
     page = _Page(now, moved, copies)
     alone = page.alone
+    tokens = _ratio(moved("retrievedTokens"), moved("retrieves"))
     return Look(
         start_id=now.start_id,
         recent=Recent(loads=page.loads(alone=alone), steps=page.steps() if alone else ()),
-        hit_tokens=_ratio(moved("retrievedTokens"), moved("retrieves")),
-        hit_bytes=_scaled(_ratio(moved("tierReadBytes"), moved("retrieves")), copies),
+        hit_tokens=tokens,
+        # By vLLM's tokens, because each rank counts a load, and perhaps one alone reads.
+        hit_bytes=_product(
+            tokens, _ratio(moved("tierReadBytes"), moved("externalPrefixCacheHits"))
+        ),
         busy=page.busy(elapsed) if alone else None,
         work=None if alone else page.work(elapsed),
     )
@@ -94,8 +98,8 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else part / whole
 
 
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
+def _product(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first * second
 
 
 class _Page:
@@ -125,7 +129,8 @@ class _Page:
         return min(1.0, self._seconds / elapsed)
 
     def work(self, elapsed: float) -> Work | None:
-        loading = self._moved("retrieveSeconds")
+        each, reads = _ratio(*map(self._moved, _LOADING)), self._moved("tierReads")
+        loading = _product(each, reads)
         if self._computed is None or loading is None:
             return None
         return Work(
@@ -178,4 +183,5 @@ class _Page:
 
 
 _LOOKUPS: Final = ("lookupSeconds", "lookups")
+_LOADING: Final = ("retrieveSeconds", "retrieves")
 _RETRIEVES: Final = ("retrievedTokens", "retrieves")

@@ -39,7 +39,10 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=12,
 )
-KEYS = ("inForce", "turned", "recommended", "asked", "failures", "probed", "trial", "history")
+KEYS = (
+    "inForce", "turned", "recommended", "asked", "failures", "decided", "probed", "trial",
+    "history",
+)  # fmt: skip
 
 
 @given(ANYTHING, st.dictionaries(st.sampled_from(KEYS), ANYTHING))
@@ -60,6 +63,7 @@ def test_numbers_and_knobs_that_are_none_of_ours_are_left_out():
         },
         "turned": {"Loading": 10**400},
         "failures": {"Loading": 1_000_000},
+        "decided": {"MinTokens": [1.0], "Loading": ["x", 2.0], "Model": 7},
         "trial": {"knob": "Colour", "since": 3},
         "history": [{"knob": "Loading", "at": 1}],
     }
