@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from kvserving_operator.observe.agents import Agents
 from kvserving_operator.observe.gather import Reader, gather
 from kvserving_operator.observe.health import RoleHealth
 from kvserving_operator.observe.prometheus import Prometheus
+from kvserving_operator.observe.silences import Silences
 from kvserving_operator.observe.tier import Tiers
 from kvserving_operator.plan.model import Defaults, Manifest, Plan, Refusal
 from kvserving_operator.plan.naming import child_names
@@ -99,7 +101,8 @@ class Reconciler:
         self._now = now
         self._logged: OrderedDict[tuple[str, Part], float] = OrderedDict()
         self._act = Acting(client, defaults, tell=tell)
-        self._rotate = Rotating(client)
+        self._hung = Silences[str](time.monotonic, probe=10.0)
+        self._rotate = Rotating(client, hung=self._hung)
         self._discovery = Discovery(client)
         self._writes = LastWrites()
         self._patience = Patience()
@@ -143,7 +146,7 @@ class Reconciler:
     ) -> Outcome:
         """Pods follow their templates, instances of the tier their memory."""
         limits = self._observe.limits(part.uid)
-        resizing = resized(self._client, plan, outcome.observed, healths, limits)
+        resizing = resized(self._client, plan, outcome.observed, healths, limits, hung=self._hung)
         tier = healths.get(Role.VALKEY)
         # Of instances that nothing is known of none is replaced.
         names = [pod.name for pod in tier.pods] if tier is not None else []

@@ -12,6 +12,7 @@ the look at the tier shows it, and they are told too.
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,7 +25,14 @@ from kvserving_operator.observe.gather import Observed
 from kvserving_operator.observe.health import RoleHealth
 from kvserving_operator.observe.instances import addresses_of
 from kvserving_operator.observe.labels import selector
-from kvserving_operator.observe.tier_client import Address, Login, TierError, connected
+from kvserving_operator.observe.silences import Silences
+from kvserving_operator.observe.tier_client import (
+    TIMEOUT,
+    Address,
+    Login,
+    TierError,
+    connected,
+)
 from kvserving_operator.plan.model import AuthMaterial, Manifest, Plan
 from kvserving_operator.plan.tier import MAXMEMORY_SHARE
 from kvserving_operator.reconcile.auth import auth_from
@@ -57,11 +65,14 @@ async def resized(
     observed: Observed,
     healths: Mapping[Role, RoleHealth | None],
     limits: Set[int] = frozenset(),
+    *,
+    hung: Silences[str] | None = None,
 ) -> Mapping[str, str]:
     """Tell the instances in pods of an old revision what they may hold.
 
     `limits`: what instances said at the last look that they may hold, in bytes; where that is not
-    what the plan says, all are told. Those that must not be replaced yet, by name, with the reason.
+    what the plan says, all are told. `hung`: instances that are left alone, by address. Those that
+    must not be replaced yet, by name, with the reason.
     """
     tier, secret = plan.tier, observed.child(paths.SECRETS, plan.names.auth)
     health = healths.get(Role.VALKEY)
@@ -80,7 +91,10 @@ async def resized(
     due = bounds.keys() & ({pod.name for pod in health.pods} if strayed else old)
     found = await addresses_of(client, plan, tier, observed)
     asked = {name: at for name, at in found.items() if at is not None and name in due}
-    fits = await asyncio.gather(*(told(at, auth, bounds[name]) for name, at in asked.items()))
+    left = hung or Silences[str](time.monotonic, probe=TIMEOUT)
+    fits = await asyncio.gather(
+        *(_told_unless_hung(at, auth, bounds[name], left) for name, at in asked.items())
+    )
     if tier.volume is None:
         return {}
     reasons = {
@@ -89,6 +103,18 @@ async def resized(
         if name in old
     }
     return {name: why for name, why in reasons.items() if why}
+
+
+async def _told_unless_hung(
+    address: Address, auth: AuthMaterial, limit: int, hung: Silences[str]
+) -> Fit | None:
+    if hung.of(address) is not None:
+        return None
+    began = time.perf_counter()
+    fit = await told(address, auth, limit)
+    silent = "hangs" if fit is None else None
+    hung.went(address, silent, seconds=time.perf_counter() - began)
+    return fit
 
 
 def _obstacle(fit: Fit | None, *, shrinks: bool) -> str:

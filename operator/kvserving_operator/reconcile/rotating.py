@@ -20,6 +20,8 @@ from kvserving_operator.observe.health import read_workload
 from kvserving_operator.observe.instances import addresses_of
 from kvserving_operator.observe.labels import is_ours, selector
 from kvserving_operator.observe.logins import read_logins
+from kvserving_operator.observe.silences import Silences
+from kvserving_operator.observe.tier_client import Address
 from kvserving_operator.plan.model import (
     AuthMaterial,
     Manifest,
@@ -32,6 +34,7 @@ from kvserving_operator.plan.model import (
 from kvserving_operator.plan.rotation import (
     EnginesAtWork,
     InstanceLogins,
+    LoginAnswer,
     next_step,
     request_of,
     unsettled,
@@ -51,15 +54,25 @@ _SOONEST: Final = 2.0
 _LATEST: Final = 30.0
 """Seconds between looks at instances that have not followed yet: the longer, the more seldom."""
 _NAMED: Final = 3
+_PROBE: Final = 10.0
+"""Seconds that one look at an instance may take."""
 _REMEMBERED: Final = 5000
 
 
 class Rotating:
     """Takes rotations on, one step a pass."""
 
-    def __init__(self, client: ApiClient, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        hung: Silences[str] | None = None,
+    ) -> None:
+        """`hung`: instances that are left alone, by address."""
         self._client = client
         self._clock = clock
+        self._hung = hung or Silences[str](clock, probe=_PROBE)
         # By uid: since when instances are waited for. Of use for the pace of looks alone.
         self._since: OrderedDict[str, float] = OrderedDict()
 
@@ -110,8 +123,20 @@ class Rotating:
         if auth.spare is None or auth.spare.use is SpareUse.PREVIOUS:
             return ()
         found = await addresses_of(self._client, plan, tier, observed)
-        answers = (read_logins(name, address, auth) for name, address in found.items())
+        answers = (self._logins(name, address, auth) for name, address in found.items())
         return tuple(await asyncio.gather(*answers))
+
+    async def _logins(
+        self, name: str, address: Address | None, auth: AuthMaterial
+    ) -> InstanceLogins:
+        """What an instance answers; of one that hung a moment ago nothing is known."""
+        if address is None or self._hung.of(address) is not None:
+            return InstanceLogins(name=name)
+        began = time.perf_counter()
+        found = await read_logins(name, address, auth)
+        silent = "hangs" if found.in_use is LoginAnswer.UNKNOWN else None
+        self._hung.went(address, silent, seconds=time.perf_counter() - began)
+        return found
 
     async def _engines(self, plan: Plan, observed: Observed, auth: AuthMaterial) -> EnginesAtWork:
         """The engines, by a fresh read, where they decide anything."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
+from kvserving_operator.engines import ports
 from kvserving_operator.kube import paths
 from kvserving_operator.kube.client import ApiClient
 from kvserving_operator.plan.model import Manifest, SparePasswords, SpareUse
@@ -16,7 +18,7 @@ from kvserving_operator.reconcile.rotating import Rotating
 from kvserving_operator.render.secret import auth_secret
 from tests.unit.stack import AUTH, CPU_SPLIT, TIER, planned
 
-from .test_tiers import RANKED, UID, observed, owned
+from .test_tiers import RANKED, UID, observed, owned, pod
 
 PLAN = planned({**CPU_SPLIT, **TIER, **RANKED})
 SPARE = SparePasswords(use=SpareUse.PREVIOUS, engine_password="e2", operator_password="o2")
@@ -42,6 +44,36 @@ class Engines:
 
     async def list(self, *_: object, **__: object) -> list[Manifest]:
         return []
+
+
+@pytest.mark.thorough
+async def test_an_instance_that_hangs_is_asked_ever_more_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes connections and says nothing; others of the object are asked as ever."""
+    taken: list[asyncio.StreamWriter] = []
+
+    async def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        taken.append(writer)
+
+    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    monkeypatch.setattr(ports, "VALKEY", replace(ports.VALKEY, number=port))
+    seen = observed(PLAN, pod(0, podIP="127.0.0.1"))
+    next_ = replace(ROTATED, spare=replace(SPARE, use=SpareUse.NEXT))
+    secret: Any = owned(auth_secret(PLAN, next_))
+    seen = replace(seen, children={**seen.children, paths.SECRETS: (secret,)})
+    now, looked = [0.0], []
+    rotating = Rotating(cast("ApiClient", Engines()), clock=lambda: now[0])
+    for second in range(0, 200, 5):
+        now[0], before = float(second), len(taken)
+        rotation = await rotating(LIVE, PLAN, Outcome(observed=seen, applied=Applied()))
+        assert "instances learn the new ones, not yet: x-valkey-0" in rotation.message
+        looked += [second] * (len(taken) > before)
+    assert looked == [0, 30, 90]
+    for writer in taken:
+        writer.close()
+    server.close()
 
 
 @pytest.mark.parametrize("held", [True, False])
