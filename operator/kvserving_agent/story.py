@@ -18,12 +18,13 @@ PERIOD = 1.0
 
 _AT_FIRST: Mapping[str, str] = {
     "engine": "answers",
+    "work": "gets done",
     "metrics": "fresh",
     "drain": "none",
     "ready": "no (engine not heard of)",
 }
 """What needs no line when the agent starts."""
-_GOOD = frozenset({"answers", "fresh", "open"})
+_GOOD = frozenset({"answers", "gets done", "fresh", "open"})
 _NEUTRAL = frozenset({"drain", "ready"})
 
 _log = logging.getLogger(__name__)
@@ -45,7 +46,8 @@ def tell(told: Mapping[str, str], facts: Facts) -> dict[str, str]:
     for topic, state in now.items():
         was = told.get(topic)
         if state != was:
-            good = topic in _NEUTRAL or state in _GOOD
+            # What is so from the start on, such as a store that is starting, is no trouble yet.
+            good = topic in _NEUTRAL or state in _GOOD or was is None
             extra = {"was": was, "startId": facts["engine"]["startId"], **_more(topic, facts)}
             _log.log(logging.INFO if good else logging.WARNING, "%s: %s", topic, state, extra=extra)
     return now
@@ -54,8 +56,10 @@ def tell(told: Mapping[str, str], facts: Facts) -> dict[str, str]:
 def _states(facts: Facts) -> Iterator[tuple[str, str]]:
     """By topic; one of which nothing can be said at present is left out."""
     engine, drain = facts["engine"], facts["drain"]
+    if engine["hung"] is not None:
+        yield "work", "hung" if engine["hung"] else "gets done"
     if engine["up"]:
-        yield "engine", "hung" if engine["hung"] else "answers"
+        yield "engine", "answers"
     elif engine["up"] is None and engine["healthAgeSeconds"] is not None:
         yield "engine", "silent"
     if engine["up"] and facts["scrape"]["stale"] is not None:
@@ -94,7 +98,7 @@ def _why(facts: Facts) -> str:
 def _more(topic: str, facts: Facts) -> Mapping[str, object]:
     """The numbers that one would look up next."""
     engine, scrape, drain = facts["engine"], facts["scrape"], facts["drain"]
-    if topic == "engine":
+    if topic in {"engine", "work"}:
         numbers = {name: facts["numbers"].get(name) for name in ("running", "waiting")}
         ages = {name: engine[name] for name in ("healthAgeSeconds", "noProgressSeconds")}
         return {**ages, **numbers}

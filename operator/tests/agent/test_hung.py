@@ -55,12 +55,12 @@ def test_hung_with_what_ran_then_and_the_log_tells_it_with_its_numbers(
     pages.start(metrics=ALONE)
     agent.start()
     eventually("hung", lambda: agent.facts()["engine"]["hung"])
-    lines = eventually("a line of it", lambda: said(agent, "engine: hung"))
+    lines = eventually("a line of it", lambda: said(agent, "work: hung"))
     assert [(line["level"], line["running"], line["waiting"]) for line in lines] == [
         ("warning", 1, 0)
     ]
     pages.behave(metrics=IDLE)
-    eventually("the end of it", lambda: said(agent, "engine: answers"))
+    eventually("the end of it", lambda: said(agent, "work: gets done"))
 
 
 def said(agent: Agent, message: str) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ WELL = Snapshot(
     models=Answer(NOW, good=True),
     sample=Sample(NOW, {"running": 2, "waiting": 3}),
     store=OPEN,
+    stall=Stall((1.0,), NOW),
 )
 
 
@@ -47,7 +48,7 @@ SILENT = replace(WELL, health=Answer(NOW - 40, good=True))
 @pytest.mark.parametrize(
     ("known", "lines", "level"),
     [
-        (HUNG, ["engine: hung"], logging.WARNING),
+        (HUNG, ["work: hung"], logging.WARNING),
         (SILENT, ["engine: silent", "ready: no (engine not heard of)"], logging.WARNING),
         (
             replace(WELL, sample=Sample(NOW - 60, {}), last_error=Fault.TOO_LARGE),
@@ -83,6 +84,25 @@ def test_a_change_is_one_line_and_so_is_its_end(
     story.tell(told, shown(WELL))
     assert len(caplog.records) == len(lines)
     assert all(record.levelno == logging.INFO for record in caplog.records)
+
+
+def test_what_cannot_be_told_any_more_is_not_over(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    told = story.tell(story.tell({}, shown(WELL)), shown(HUNG))
+    caplog.clear()
+    unread = replace(HUNG, sample=Sample(NOW - 60, {"running": 2, "waiting": 3}))
+    told = story.tell(told, shown(unread))
+    story.tell(told, shown(HUNG))
+    assert [record.getMessage() for record in caplog.records] == [
+        "metrics: stale",
+        "metrics: fresh",
+    ]
+
+
+def test_a_store_that_starts_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    story.tell({}, shown(replace(WELL, store=replace(OPEN, closed="Starting"))))
+    assert {record.levelno for record in caplog.records} == {logging.INFO}
 
 
 def test_a_hung_engine_is_told_with_the_numbers_that_say_so(
