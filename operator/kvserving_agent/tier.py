@@ -21,6 +21,8 @@ PING = b"*1\r\n$4\r\nPING\r\n"
 # First bytes of a reply in RESP2 and RESP3.
 REPLY_TYPES = frozenset(b"+-:$*_#,(!=%~>")
 
+NO_NAME = "no name of a host"
+
 RETRY_SECONDS = 0.5
 ATTEMPT_SECONDS = 2.0
 
@@ -77,7 +79,8 @@ async def _answers(
             return
         silent[address] = fault
         left = deadline - time.monotonic()
-        if left <= 0:
+        # What is no name will not become one: the others may still be waited for.
+        if left <= 0 or fault == NO_NAME:
             return
         await asyncio.sleep(min(RETRY_SECONDS, left))
 
@@ -100,7 +103,7 @@ async def _ask(address: Address, timeout: float, context: ssl.SSLContext | None)
         return _reason(error)
     except UnicodeError:
         # A part of the name is empty, or longer than 63 characters.
-        return "no name of a host"
+        return NO_NAME
     if not first:
         return "connection closed"
     return "" if first[0] in REPLY_TYPES else "not a RESP server"
