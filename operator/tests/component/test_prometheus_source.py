@@ -86,7 +86,8 @@ def test_engines_are_measured_by_a_prometheus_and_told_by_the_operator(
         )
         wanted = {"R": 50_000.0, "s": 50_000.0, "B": 1e10, "te": 0.18, "tw": 0.15}
         assert found == pytest.approx(wanted, rel=0.02)
-    cluster.wait_condition("x", "TuningActive", "True", "Active")
+    # Two troubles in a row: it takes four good looks, and a minute until good news is written.
+    cluster.wait_condition("x", "TuningActive", "True", "Active", timeout=150)
     cluster.wait_condition("x", "TierWorthReading", "True", "SavesTime")
     server.end()
     cluster.wait_condition("x", "TuningActive", "False", "PrometheusUnreachable", timeout=90)
