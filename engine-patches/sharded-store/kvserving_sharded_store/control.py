@@ -106,7 +106,10 @@ def _model(value: object) -> Model | None:
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidError(f"model.{name}", "send a number, in tokens, bytes and seconds")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise InvalidError(f"model.{name}", "send a number below 1e308") from error
 
 
 def settings_body(rules: Rules) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             settings = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             self._send(Reply(422, {"field": "(body)", "remedy": "send one JSON object"}))
             return
         self._send(self.control.put(settings, self.headers.get("If-Match")))

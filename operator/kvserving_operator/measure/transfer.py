@@ -41,6 +41,8 @@ _FAILURES: Final[Mapping[str, str]] = {
     "nixlLateNotifications": "KV is fetched after its lease",
 }
 """Counters of the facts, and what they say of a pod."""
+_FAILED: Final = "nixlFailedTransfers"
+_NOTICES: Final = "nixlFailedNotifications"
 _TRANSFERS: Final = "nixlTransfers"
 _REQUESTS: Final = "requestsFinished"
 _DECODE: Final = "decode"
@@ -189,7 +191,7 @@ def _step(
         if old.start_id == page.start_id and page.at <= old.at + _ROUNDED:
             pages[pod] = old
             continue
-        more = _difference(old, page)
+        more = _counted_once(_difference(old, page))
         failures |= {(pod, what): more[name] for name, what in _FAILURES.items() if more.get(name)}
         if engines[pod].role == _DECODE:
             transfers += more.get(_TRANSFERS, more.get(_REQUESTS, 0.0))
@@ -205,6 +207,12 @@ def _difference(old: _Page, new: _Page) -> dict[str, float]:
         return dict(new.values)
     both = new.values.keys() & old.values.keys()
     return {name: max(0.0, new.values[name] - old.values[name]) for name in both}
+
+
+def _counted_once(more: dict[str, float]) -> dict[str, float]:
+    """Without what vLLM 0.32 counts twice: a notification that fails is a failed transfer to it."""
+    total, notices = more.get(_FAILED), more.get(_NOTICES)
+    return more if total is None or notices is None else more | {_FAILED: max(0.0, total - notices)}
 
 
 def _share(history: TransferHistory) -> float:

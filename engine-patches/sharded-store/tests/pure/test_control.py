@@ -84,6 +84,7 @@ def test_another_start_is_refused_and_told_this_one(if_match: str | None) -> Non
     ("body", "field"),
     [
         ([], "(body)"),
+        ({"model": {**MODEL, "R": 10**400}}, "model.R"),
         ({"hotPercent": 20}, "hotPercent"),
         ({"colour": 1}, "colour"),
         ({"mode": "Fast"}, "mode"),
@@ -157,6 +158,8 @@ def test_over_http(served: tuple[Control, int]) -> None:
     assert call(port, "PUT", "/v1/settings", b'{"mode": "Auto"}', If_Match="s0")[0] == 409
     assert call(port, "PUT", "/v1/settings", b'{"mode": 1}', If_Match="s1")[0] == 422
     assert call(port, "PUT", "/v1/settings", b"{", If_Match="s1")[0] == 422
+    nested = b"[" * 30_000 + b"]" * 30_000
+    assert call(port, "PUT", "/v1/settings", nested, If_Match="s1")[0] == 422
     assert call(port, "GET", "/v1/settings")[0] == 404
     assert call(port, "PUT", "/v1/state", b"{}", If_Match="s1")[0] == 404
     assert control.rules.wanted is Wanted.BYPASS

@@ -189,6 +189,18 @@ def test_failures_without_one_transfer_that_ended_well_are_failures(seen: Looks)
     assert found.outcome is Outcome.FAIL
 
 
+def test_a_notification_that_fails_is_one_failure_of_its_own_name() -> None:
+    """One in 150, which counted twice would be more than one in a hundred."""
+    looks = Looks()
+    looks.decode["nixlFailedNotifications"] = 0.0
+    looks.look(nixlTransfers=10)
+    few = looks.look(nixlTransfers=149, nixlFailedTransfers=1, nixlFailedNotifications=1)
+    assert few == WELL
+    more = looks.look(nixlTransfers=9, nixlFailedTransfers=3, nixlFailedNotifications=3)
+    assert more is not None
+    assert more.faults == ("pod x-decode-0: notifications fail",)
+
+
 def test_one_in_a_thousand_is_no_failure(seen: Looks) -> None:
     assert seen.look(nixlTransfers=1000, nixlFailedTransfers=1) == WELL
 
