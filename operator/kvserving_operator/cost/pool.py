@@ -97,11 +97,13 @@ def stretch(pool: Pool, busy: float) -> float:
 def _single(busy: float, gaps: float, work: float) -> float:
     """Wait of one replica in services, for these squared coefficients of variation."""
     both = gaps + work
-    if both == 0:
-        return 0.0
     even = 1.0
     if gaps < 1:
-        even = math.exp(-2 * (1.0 - busy) * (1.0 - gaps) ** 2 / (3 * busy * both))
+        regular = 3 * busy * both
+        # Also what is too small to be a number: nothing varies, so nobody waits.
+        if regular == 0:
+            return 0.0
+        even = math.exp(-2 * (1.0 - busy) * (1.0 - gaps) ** 2 / regular)
     return busy / (1.0 - busy) * both / 2 * even
 
 

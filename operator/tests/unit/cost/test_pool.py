@@ -6,7 +6,7 @@ from random import Random
 from statistics import fmean, pvariance
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvserving_operator.cost import (
@@ -73,12 +73,18 @@ def test_prompts_that_are_alike_wait_half_as_long_as_those_by_chance():
     assert stretch(Pool(work_variation=0.0), 0.8) - 1 == pytest.approx(2.0)
 
 
+def still(work: float) -> Pool:
+    """Prompts that come like a clock."""
+    return Pool(gap_variation=0.0, work_variation=work, replicas=3, routing=Routing.TURN)
+
+
 def test_a_clock_and_equal_work_never_wait():
-    still = Pool(gap_variation=0.0, work_variation=0.0, replicas=3, routing=Routing.TURN)
-    assert stretch(still, 0.9) == 1.0
+    assert stretch(still(0.0), 0.9) == 1.0
 
 
 @given(pools, shares, shares)
+@example(still(4.2e-143), 0.0, 2.3e-309)
+@example(still(5e-324), 5e-324, 0.99)
 def test_waits_are_finite_and_grow_with_load(pool: Pool, one: float, other: float):
     low, high = sorted((one, other))
     assert 1.0 <= stretch(pool, low) <= stretch(pool, high) * (1 + 1e-9)
