@@ -14,7 +14,9 @@ import json
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,6 +31,8 @@ from cluster.settings import Ports
 from cluster.waiting import wait_until
 
 START_TIMEOUT = 120.0
+#: Seconds for whoever has taken a port of a control plane that is down for a moment.
+PORT_WAIT = 20.0
 #: The API server drains watches for a minute after SIGTERM; nothing here is worth that wait.
 STOP_GRACE = 2.0
 CLIENTS = (pki.ADMIN, pki.CONTROLLER_MANAGER, pki.SCHEDULER)
@@ -68,6 +72,7 @@ class ControlPlane:
         self.table = ProcessTable(self.state, die_with_parent=not detached)
         self._fixed = fixed_ports
         self._ports = fixed_ports or read_ports(self.state) or ports.free_ports()
+        self._served = False
         self._controllers, self._scheduler, self._node_ip = controllers, scheduler, node_ip
         self._controller_flags, self._watched = controller_flags, watched
         self._programs: dict[str, Path] = {}
@@ -126,14 +131,29 @@ class ControlPlane:
         """Start what does not run and wait until it is ready; return the names of the started."""
         for attempt in range(3):
             try:
-                return self._start()
+                started = self._start()
             except ClusterError as error:
                 # A free port may be taken between the choice and the bind.
                 if self._fixed or "address already in use" not in str(error) or attempt == 2:
                     raise
                 self.stop()
-                self._ports = ports.free_ports()
+                self._move()
+            else:
+                self._served = True
+                return started
         raise AssertionError("unreachable")
+
+    def _move(self) -> None:
+        """Take other ports, unless somebody may know the present ones.
+
+        With the address every certificate and kubeconfig is made anew, those of users included.
+        """
+        if not self._served:
+            self._ports = ports.free_ports()
+            return
+        deadline = time.monotonic() + PORT_WAIT
+        while not all(map(ports.is_free, astuple(self._ports))) and time.monotonic() < deadline:
+            time.sleep(0.1)
 
     def stop(self) -> None:
         """End all processes; data stays."""
