@@ -259,10 +259,7 @@ def _remembered(
         recommended=outcome is not None and outcome.recommend,
         told=told.good,
         refused=len(told.refused),
-        restarts=change is not None
-        and change.restarts
-        and outcome is not None
-        and not outcome.recommend,
+        restarts=_restarts(outcome),
     )
 
 

@@ -12,24 +12,14 @@ from kvserving_operator.kube import paths
 from kvserving_operator.kube.paths import SECRETS
 from tests.agent.prometheus import PASSWORD, USER, Scraped, Server, basic_auth
 
-from .harness import QUICK_LEASE, Cluster, OperatorProcess, wait_for
-from .tuned import Engine, Stacks, stacks
+from .harness import Cluster, OperatorProcess, wait_for
+from .tuned import Engine, Stacks, made, operator
+
+__all__ = ["made", "operator"]  # the fixtures
 
 LOADS = "sum(kvserving_agent_loads_total)"
 BATCHES = 16
 """Each gives one sample of every number; twelve are needed."""
-
-
-@pytest.fixture
-def operator(cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
-    with OperatorProcess(cluster, tmp_path).start(*QUICK_LEASE) as process:
-        yield process
-
-
-@pytest.fixture
-def made(cluster: Cluster, tmp_path: Path) -> Iterator[Stacks]:
-    with stacks(cluster, tmp_path / "engines") as found:
-        yield found
 
 
 @pytest.fixture

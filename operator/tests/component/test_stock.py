@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from kvserving_operator.api import meta
@@ -18,23 +16,13 @@ from tests.unit.measure.stock_pages import recorded
 
 from .harness import QUICK_LEASE, Cluster, OperatorProcess, wait_for
 from .test_tuning import looks, told
-from .tuned import Stacks, stacks
+from .tuned import Stacks, made, operator
+
+__all__ = ["made", "operator"]  # the fixtures
 
 ENGINES = 4
 COMPUTED, LOADED = 0, 16
 """Rows of the recording before the first prompt that was computed, and before the first load."""
-
-
-@pytest.fixture
-def operator(cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
-    with OperatorProcess(cluster, tmp_path).start(*QUICK_LEASE) as process:
-        yield process
-
-
-@pytest.fixture
-def made(cluster: Cluster, tmp_path: Path) -> Iterator[Stacks]:
-    with stacks(cluster, tmp_path / "engines") as found:
-        yield found
 
 
 def started(cluster: Cluster) -> Decided | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +13,14 @@ from kvserving_operator.kube import paths
 from kvserving_operator.tuner import Knob, State, to_text
 
 from .harness import QUICK_LEASE, Cluster, Object, OperatorProcess, wait_for
-from .tuned import Stacks, stacks
+from .tuned import Stacks, made, operator
+
+__all__ = ["made", "operator"]  # the fixtures
 
 MODEL = (50_000.0, 50_000.0, 1e10, 0.18, 0.15)
 SENT = {"R": 50_000.0, "s": 50_000.0, "B": 1e10, "te": 0.18, "tw": 0.15}
 DEFAULTS = {"mode": "Auto", "minTokens": 0}
 LOOKS = "kvserving_operator_tuning_looks_total"
-
-
-@pytest.fixture
-def operator(cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
-    with OperatorProcess(cluster, tmp_path).start(*QUICK_LEASE) as process:
-        yield process
-
-
-@pytest.fixture
-def made(cluster: Cluster, tmp_path: Path) -> Iterator[Stacks]:
-    with stacks(cluster, tmp_path / "engines") as found:
-        yield found
 
 
 def looks(operator: OperatorProcess, count: int) -> None:

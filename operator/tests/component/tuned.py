@@ -14,12 +14,23 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+import pytest
+
 from kvserving_operator.engines import ports
 from kvserving_operator.kube import paths
 from tests.agent.ports import ControlPort
 from tests.agent.processes import Agent, VllmPages, eventually
 
-from .harness import Cluster, Kubelet, Object, example, pod_status, wait_for
+from .harness import (
+    QUICK_LEASE,
+    Cluster,
+    Kubelet,
+    Object,
+    OperatorProcess,
+    example,
+    pod_status,
+    wait_for,
+)
 
 IDLE = 'vllm:num_requests_waiting{engine="0",model_name="tiny"} 0.0\n'
 """A page on which nothing waits: with requests that wait for ever the engine is hung."""
@@ -201,3 +212,15 @@ def stacks(cluster: Cluster, folder: Path) -> Iterator[Stacks]:
     """For as long as the block lasts."""
     with ExitStack() as stack, Addressed(cluster) as kubelet:
         yield Stacks(cluster, kubelet, folder, stack)
+
+
+@pytest.fixture
+def operator(cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
+    with OperatorProcess(cluster, tmp_path).start(*QUICK_LEASE) as process:
+        yield process
+
+
+@pytest.fixture
+def made(cluster: Cluster, tmp_path: Path) -> Iterator[Stacks]:
+    with stacks(cluster, tmp_path / "engines") as found:
+        yield found

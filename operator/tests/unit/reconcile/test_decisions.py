@@ -234,6 +234,15 @@ FACTS = st.sampled_from([CALM, CALM, CALM, WORSE, CHEAP, SILENT, AGED, slow(4e9)
 EVENTS = st.sampled_from(["", "", "", "wiped", "restarted", "status is not written"])
 
 
+def lived(rows: list[tuple[str, Any, int]]) -> Stack:
+    """A stack after so many intervals of each row's facts, which begin with its event."""
+    stack = Stack()
+    for event, facts, times in rows:
+        for count in range(times):
+            stack.step(event if count == 0 else "", facts)
+    return stack
+
+
 def _hourly(rolls: list[int]) -> bool:
     return all(b - a >= HOUR for a, b in pairwise(rolls))
 
@@ -241,22 +250,14 @@ def _hourly(rolls: list[int]) -> bool:
 @settings(max_examples=4, deadline=None)
 @given(st.lists(st.tuples(EVENTS, FACTS, st.integers(1, 20)), min_size=4, max_size=14))
 def test_there_is_never_more_than_one_roll_an_hour(rows: list[tuple[str, Any, int]]):
-    stack = Stack()
-    for event, facts, times in rows:
-        for count in range(times):
-            stack.step(event if count == 0 else "", facts)
-    assert _hourly(stack.rolls)
+    assert _hourly(lived(rows).rolls)
 
 
 @pytest.mark.thorough
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(EVENTS, FACTS, st.integers(1, 30)), min_size=10, max_size=30))
 def test_the_same_in_longer_lives(rows: list[tuple[str, Any, int]]):
-    stack = Stack()
-    for event, facts, times in rows:
-        for count in range(times):
-            stack.step(event if count == 0 else "", facts)
-    assert _hourly(stack.rolls)
+    assert _hourly(lived(rows).rolls)
 
 
 def test_it_does_roll_and_once_for_one_tier():
