@@ -8,7 +8,7 @@ own object.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,11 @@ import yaml
 
 from stack.client import Client
 from stack.install import REPO, Testbed, attach, bring_up, cluster, image
-from stack.kubectl import Kubectl, Object, condition, is_true, wait_for
+from stack.kubectl import Kubectl, Object, condition, is_true, wait_for, wait_says
 
 READY_TIMEOUT = 420.0
+TOLD_TIMEOUT = 180.0
+"""Seconds until the status tells something that is so: looks go on once a minute at most."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,17 @@ class Serving:
             return obj if current else None
 
         return wait_for(f"KVServing {self.name} settled", settled, timeout=timeout)
+
+    def wait_says(
+        self,
+        kind: str,
+        status: str,
+        *reasons: str,
+        mentions: Sequence[str] = (),
+        timeout: float = TOLD_TIMEOUT,
+    ) -> Object:
+        """Wait until a condition has a status for one of the reasons; the condition."""
+        return wait_says(self.get, kind, status, *reasons, mentions=mentions, timeout=timeout)
 
 
 def example(example_name: str, /, **metadata: Any) -> Object:

@@ -9,7 +9,7 @@ import pytest
 from conftest import Serving, example, serve
 from stack import pods, valkey
 from stack.client import Answer, Client, engine_metrics, prompt
-from stack.kubectl import Kubectl, Object, condition, wait_for
+from stack.kubectl import Kubectl, Object, wait_for
 
 HITS = "vllm:external_prefix_cache_hits_total"
 CHUNK = 64
@@ -120,9 +120,7 @@ def test_two_ranks_of_real_vllm_store_half_each_and_serve_a_new_engine(
     assert engine_metrics(two_ranks.kubectl, pod)[HITS] >= CHUNKS * CHUNK
     assert_shared_bytes(valkey.since(two_ranks.kubectl, two_ranks.name, served))
     assert again.text == local.text
-    tier = condition(two_ranks.get(), "RemoteTierReady")
-    assert tier is not None
-    assert tier["status"] == "True", tier
+    two_ranks.wait_says("RemoteTierReady", "True")
 
 
 @pytest.fixture
@@ -140,13 +138,9 @@ def mistaken(shared: Kubectl) -> Iterator[Serving]:
 def test_a_tier_that_engines_closed_is_named_and_serving_goes_on(
     mistaken: Serving, client: Client
 ) -> None:
-    def said() -> Object | None:
-        found = condition(mistaken.get(), "RemoteTierReady")
-        return found if found and found["status"] == "False" else None
-
-    found = wait_for("RemoteTierReady is False", said, timeout=60)
-    assert found["reason"] == "AttentionMismatch", found
-    assert "mistaken-prefill-0" in found["message"]
-    mistaken.wait_ready(timeout=5)
+    mistaken.wait_says(
+        "RemoteTierReady", "False", "AttentionMismatch", mentions=["mistaken-prefill-0"]
+    )
+    mistaken.wait_ready(timeout=30)
     assert ask(client, mistaken, prompt(33, TOKENS)).text
     assert sum(shares(mistaken, lambda one: one.keys)) == 0

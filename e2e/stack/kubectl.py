@@ -108,6 +108,7 @@ def wait_for(
 ) -> T:
     """Ask `probe` until it returns something true; raise NotInTimeError after `timeout` seconds.
 
+    The probe should ask for all that is asserted afterwards: see `eventually` and `wait_says`.
     Errors of kubectl, in `progress` too, count as "not yet" (the apiserver may be restarting); the
     last one of `probe` is told.
     Asks every `every` seconds at first and ever more rarely up to `at_most`: each kubectl costs a
@@ -129,6 +130,62 @@ def wait_for(
             with contextlib.suppress(KubectlError):
                 progress(elapsed)
         time.sleep(min(max(every, elapsed / 10), at_most))
+
+
+def eventually(
+    what: str, check: Callable[[], T], *, timeout: float, every: float = 0.5, at_most: float = 2.0
+) -> T:
+    """Run a check until none of its assertions fails, and return its result.
+
+    For whatever another program has to notice first: each attempt reads anew and asserts all of it
+    at once, so that nothing of an earlier moment is taken for the answer. NotInTimeError tells the
+    last assertion that failed.
+    """
+
+    last: Exception | None = None
+
+    def attempt() -> tuple[T] | None:
+        nonlocal last
+        try:
+            return (check(),)
+        except (AssertionError, KubectlError) as error:
+            last = error
+            return None
+
+    try:
+        return wait_for(what, attempt, timeout=timeout, every=every, at_most=at_most)[0]
+    except NotInTimeError:
+        raise NotInTimeError(f"{what}: not within {timeout:.0f} s; at last: {last}") from last
+
+
+def wait_says(
+    read: Callable[[], Object | None],
+    kind: str,
+    status: str,
+    *reasons: str,
+    mentions: Sequence[str] = (),
+    timeout: float,
+    every: float = 0.5,
+) -> Object:
+    """Wait until a condition has a status, one of the reasons and a message with these texts.
+
+    All of it in one look: a status may have come earlier, for another reason. A condition of an
+    earlier generation says nothing.
+    """
+
+    def said() -> Object:
+        obj = read()
+        found = condition(obj, kind)
+        assert obj is not None, "the object is gone"
+        assert found is not None, f"no condition {kind}"
+        assert found["status"] == status, found
+        assert found.get("observedGeneration") == obj["metadata"]["generation"], found
+        assert not reasons or found["reason"] in reasons, found
+        assert all(text in found["message"] for text in mentions), found
+        return found
+
+    what = " ".join((kind, "is", status, " or ".join(reasons)))
+    return eventually(what, said, timeout=timeout, every=every)
 
 
 def condition(obj: Object | None, type_: str) -> Object | None:

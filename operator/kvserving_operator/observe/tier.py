@@ -61,6 +61,10 @@ class _Watched:
     """The identities that the last look was at."""
     tried: frozenset[str] = frozenset()
     """Those that it was to be at, also where it failed."""
+    ready: frozenset[str] = frozenset()
+    """Those that were ready when the last look that ended began."""
+    tried_ready: frozenset[str] = frozenset()
+    """The same of the last look that began."""
     states: dict[str, InstanceState] = field(default_factory=dict)
     health: TierHealth | None = None
     secret: str = ""
@@ -105,23 +109,32 @@ class Tiers:
         return frozenset(limit for limit in known if limit is not None)
 
     async def look(
-        self, key: Key, uid: str, targets: frozenset[str], interval: float, found: Found
+        self,
+        key: Key,
+        uid: str,
+        targets: frozenset[str],
+        interval: float,
+        found: Found,
+        *,
+        ready: frozenset[str] = frozenset(),
     ) -> TierHealth:
         """The health of the tier of the object `uid`.
 
         `targets`: identities of the instances that there are. One that was not looked at yet asks
         for a look soon; otherwise there is one every `interval` seconds.
+        `ready`: those that somebody else has found to answer, such as the kubelet. One that had no
+        answer before it was ready is looked at anew, and nothing is told of it until then.
         """
         now = self._clock()
         watched = self._of(key, uid, now)
-        changed = not targets <= watched.tried and now >= watched.earliest
+        changed = self._waits(watched, targets, ready) and now >= watched.earliest
         if watched.task is None and (changed or now >= watched.due):
             watched.earliest = now + SOON
-            look = self._look(watched, targets, interval, found)
+            look = self._look(watched, targets, ready, interval, found)
             watched.task = asyncio.create_task(look, name=f"look at the tier of {key}")
         if watched.task is not None:
             await asyncio.wait({watched.task}, timeout=PATIENCE)
-        return self._told(watched, targets)
+        return self._told(watched, targets, ready)
 
     def _of(self, key: Key, uid: str, now: float) -> _Watched:
         watched = self._watched.pop(uid, None) or _Watched(key, now)
@@ -135,26 +148,42 @@ class Tiers:
         self._watched[uid] = watched
         return watched
 
-    def _told(self, watched: _Watched, targets: frozenset[str]) -> TierHealth:
-        soon = watched.task is not None or not targets <= watched.tried
+    @staticmethod
+    def _waits(watched: _Watched, targets: frozenset[str], ready: frozenset[str]) -> bool:
+        """Whether there is something that no look has been at as it is now."""
+        if not targets <= watched.tried:
+            return True
+        return not ready.isdisjoint(_failed(watched) - watched.tried_ready)
+
+    def _told(
+        self, watched: _Watched, targets: frozenset[str], ready: frozenset[str]
+    ) -> TierHealth:
+        soon = watched.task is not None or self._waits(watched, targets, ready)
         again = SOON if soon else max(SOON, watched.due - self._clock())
         if watched.health is None:
             return TierHealth(asked=True, look_again=again)
         health = watched.health
-        if watched.states and not watched.states.keys() <= targets:
-            # Of those that are gone since nothing is told until the next look.
-            left = (state for identity, state in watched.states.items() if identity in targets)
+        outdated = ready & _failed(watched) - watched.ready
+        current = targets - outdated
+        if watched.states and not watched.states.keys() <= current:
+            # Of those that are gone, or ready, since nothing is told until the next look.
+            left = (state for identity, state in watched.states.items() if identity in current)
             health = health_of(left, secret=watched.secret)
-        seen = health.seen and targets <= watched.targets
+        seen = health.seen and not outdated and targets <= watched.targets
         return replace(health, seen=seen, look_again=again)
 
     async def _look(
-        self, watched: _Watched, targets: frozenset[str], interval: float, found: Found
+        self,
+        watched: _Watched,
+        targets: frozenset[str],
+        ready: frozenset[str],
+        interval: float,
+        found: Found,
     ) -> None:
-        watched.tried, looked = targets, False
+        watched.tried, watched.tried_ready, looked = targets, ready, False
         try:
             watched.health = await self._looked(watched, found)
-            watched.targets, looked = targets, True
+            watched.targets, watched.ready, looked = targets, ready, True
         except RequestError as error:
             logger.warning("%s/%s: no look at the tier: %s", *watched.key, error)
         except Exception:
@@ -193,3 +222,9 @@ class Tiers:
         if health is None or health.faults:
             return False
         return not any(state.doubtful for state in watched.states.values())
+
+
+def _failed(watched: _Watched) -> frozenset[str]:
+    """Instances whose last look failed."""
+    states = watched.states.items()
+    return frozenset(i for i, state in states if state.reading.failure is not None)

@@ -11,6 +11,7 @@ from kvserving_operator.engines.base import TierAccess, TierAuth
 from kvserving_operator.kube import paths
 from kvserving_operator.observe.gather import Observed, Reader
 from kvserving_operator.observe.instances import running_pods
+from kvserving_operator.observe.pods import read_pod
 from kvserving_operator.observe.tier import NoInstancesError, Tiers
 from kvserving_operator.observe.tier_client import Address, Login, Trust
 from kvserving_operator.observe.tier_health import TierHealth
@@ -33,7 +34,9 @@ async def tier_health(
         return TierHealth(asked=True)
     look = _Look(reader, observed.key.namespace, access, pods, secret)
     interval = planned.look_seconds
-    return await tiers.look(observed.key, observed.uid, look.targets, interval, look.instances)
+    return await tiers.look(
+        observed.key, observed.uid, look.targets, interval, look.instances, ready=look.ready
+    )
 
 
 class _Look:
@@ -57,6 +60,12 @@ class _Look:
         if self._pods is not None:
             return frozenset(pod["metadata"]["uid"] for pod in self._pods.values())
         return frozenset(self._access.instances)
+
+    @property
+    def ready(self) -> frozenset[str]:
+        """Those that the kubelet has found to answer."""
+        pods = (read_pod(pod) for pod in (self._pods or {}).values())
+        return frozenset(pod.uid for pod in pods if pod.ready)
 
     async def instances(self) -> Sequence[Instance]:
         """The instances; raises NoInstancesError where a Secret is not what it should be."""

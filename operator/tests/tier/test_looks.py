@@ -57,6 +57,7 @@ class Watch:
     def __init__(self, tiers: Tiers, clock: Clock, instances: Sequence[Instance]) -> None:
         self.tiers, self.clock = tiers, clock
         self.instances = list(instances)
+        self.ready = frozenset[str]()
         self.looks = 0
 
     async def found(self) -> Sequence[Instance]:
@@ -67,7 +68,7 @@ class Watch:
         """One pass, so many seconds after the one before."""
         self.clock.now += after
         targets = frozenset(i.identity for i in self.instances)
-        return await self.tiers.look(KEY, "uid", targets, INTERVAL, self.found)
+        return await self.tiers.look(KEY, "uid", targets, INTERVAL, self.found, ready=self.ready)
 
     async def due(self) -> TierHealth:
         """The pass that the one before has asked for, and those until its look has ended."""
@@ -155,6 +156,52 @@ async def test_a_killed_server_and_its_successor(watch: Watch, servers: list[Ser
     watch.instances[1] = instance(1, servers[1].port, uid="uid-of-another-pod")
     health = await watch.pass_(tier.SOON)
     assert (health.seen, health.good, reasons(health)) == (True, 4, []), "it is new: no waiting"
+
+
+async def test_one_that_started_slowly_is_looked_at_when_it_is_ready(
+    watch: Watch, servers: list[Server]
+) -> None:
+    """Its pod runs before it listens: what that look found is over when the kubelet says so."""
+    servers[1].kill()
+    watch.ready = frozenset({"uid-0", "uid-2", "uid-3"})
+    for _ in range(3):
+        health = await watch.due()
+    assert (health.good, reasons(health)) == (3, [Reason.TIER_UNREACHABLE])
+    assert health.look_again == 4 * tier.UNSURE
+    servers[1].start()
+    watch.instances[1] = instance(1, servers[1].port)
+    watch.ready |= {"uid-1"}
+    health = await watch.pass_(tier.SOON)
+    assert (health.seen, health.good, reasons(health)) == (True, 4, [])
+
+
+async def test_a_ready_one_that_fails_is_looked_at_no_oftener(
+    watch: Watch, servers: list[Server]
+) -> None:
+    watch.ready = frozenset(f"uid-{n}" for n in range(4))
+    servers[1].kill()
+    await watch.pass_()
+    for _ in range(9):
+        assert reasons(await watch.pass_(1.0)) == [Reason.TIER_UNREACHABLE]
+    assert watch.looks == 1
+    await watch.pass_(1.0)
+    assert watch.looks == 2
+
+
+async def test_what_was_found_before_it_was_ready_is_not_told_after(
+    watch: Watch, servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even while the next look goes on."""
+    servers[1].kill()
+    await watch.pass_()
+    watch.ready = frozenset(f"uid-{n}" for n in range(4))
+    monkeypatch.setattr(tier, "PATIENCE", 0.0)
+    health = await watch.pass_(tier.SOON)
+    assert (health.seen, health.good, reasons(health)) == (False, 3, [])
+    assert health.look_again == tier.SOON
+    monkeypatch.undo()
+    health = await watch.pass_()
+    assert (health.seen, health.good, reasons(health)) == (True, 3, [Reason.TIER_UNREACHABLE])
 
 
 async def test_what_is_gone_is_told_of_no_more_before_the_next_look(

@@ -58,13 +58,21 @@ class Asked(Tiers):
     def __init__(self) -> None:
         super().__init__()
         self.targets: frozenset[str] | None = None
+        self.ready = frozenset[str]()
         self.interval = 0.0
         self.instances: Sequence[Instance] = ()
 
     async def look(
-        self, key: Key, uid: str, targets: frozenset[str], interval: float, found: Any
+        self,
+        key: Key,
+        uid: str,
+        targets: frozenset[str],
+        interval: float,
+        found: Any,
+        *,
+        ready: frozenset[str] = frozenset(),
     ) -> TierHealth:
-        self.targets, self.interval = targets, interval
+        self.targets, self.ready, self.interval = targets, ready, interval
         self.instances = await found()
         return TierHealth(asked=True)
 
@@ -79,6 +87,9 @@ def pod(number: int, *, owner: str = "sts-uid", **status: Any) -> Manifest:
         },
         "status": {"phase": "Running", "podIP": f"10.0.0.{number}", **status},
     }
+
+
+READY = [{"type": "Ready", "status": "True"}]
 
 
 def owned(manifest: Manifest) -> Manifest:
@@ -120,7 +131,7 @@ async def test_a_managed_tier_is_its_own_running_pods() -> None:
     pods = [pod(0), pod(1, podIP=""), pod(2, owner="another"), leaving, pod(4), pod(7)]
     asked = await looked(plan, secrets, *pods)
     assert asked.interval == 90
-    assert asked.targets == {"pod-0"}
+    assert (asked.targets, asked.ready) == ({"pod-0"}, frozenset())
     [instance] = asked.instances
     assert (instance.identity, instance.place.name) == ("pod-0", "pod x-valkey-0")
     assert (instance.address.host, instance.address.port) == ("10.0.0.0", 6379)
@@ -129,6 +140,12 @@ async def test_a_managed_tier_is_its_own_running_pods() -> None:
     assert instance.operator == Login(user="operator", password=AUTH.operator_password)
     assert instance.secret == "x-auth"
     assert secrets.read == [], "its passwords were read with the children"
+
+
+async def test_instances_that_the_kubelet_finds_ready_are_known() -> None:
+    plan = planned({**CPU_SPLIT, **TIER, **RANKED})
+    asked = await looked(plan, Secrets(), pod(0), pod(1, conditions=READY))
+    assert (asked.targets, asked.ready) == ({"pod-0", "pod-1"}, {"pod-1"})
 
 
 async def test_a_managed_tier_with_tls_is_known_by_the_names_of_its_pods() -> None:
