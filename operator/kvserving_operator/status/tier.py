@@ -25,6 +25,9 @@ _LOOKS = _NOT_PODS | {
     Reason.TIER_UNREACHABLE,
 }
 """What only looks can say."""
+_STANDING = frozenset({Reason.KV_ROUND_TRIP_MISMATCH, Reason.ATTENTION_MISMATCH})
+"""What keeps engines from the tier until somebody changes the spec: its instances may come and go
+meanwhile, which would be no help. So it is told first, and of the instances beside it."""
 
 
 def tier_condition(situation: Situation, pods: Condition | None) -> Condition | None:
@@ -85,10 +88,24 @@ def _is_of_looks(before: Condition, generation: int) -> bool:
 
 def _as_engines_see_it(found: Condition, faults: Sequence[StoreFault]) -> Condition:
     """The tier's condition, False where it is there and engines cannot use it."""
-    if not faults or found.status is ConditionStatus.FALSE:
+    standing = [fault for fault in faults if fault.reason in _STANDING]
+    if found.status is ConditionStatus.FALSE:
+        return _beside(found, told(found, found.status, standing)) if standing else found
+    if not faults:
         return found
+    faults = standing + [fault for fault in faults if fault not in standing]
     known = faults[0].reason is not Reason.AGENT_UNREACHABLE
     return told(found, ConditionStatus.FALSE if known else ConditionStatus.UNKNOWN, faults)
+
+
+def _beside(found: Condition, first: Condition) -> Condition:
+    """What comes first, with what is wrong beside it."""
+    return condition(
+        ConditionType(first.type),
+        status=first.status,
+        reason=Reason(first.reason),
+        message=f"{first.message}; beside that {found.message}",
+    )
 
 
 def told(found: Condition, status: ConditionStatus, faults: Sequence[StoreFault]) -> Condition:

@@ -51,10 +51,10 @@ class OddTiers(Tiers):
 
     error: Exception | None = None
 
-    async def look(self, *asked: Any) -> TierHealth:
+    async def look(self, *asked: Any, **more: Any) -> TierHealth:
         if self.error is not None:
             raise self.error
-        return await super().look(*asked)
+        return await super().look(*asked, **more)
 
 
 class Passes:

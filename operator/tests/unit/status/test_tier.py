@@ -119,6 +119,29 @@ def test_engines_that_cannot_use_a_tier_that_answers() -> None:
     assert got(external(DEAD, store_faults=(fault,))) == (FALSE, Reason.TIER_UNREACHABLE)
 
 
+MISTAKEN = StoreFault(reason=Reason.ATTENTION_MISMATCH, message="pod p: spec.model.attention")
+
+
+@pytest.mark.parametrize("of", [managed, external])
+@pytest.mark.parametrize("tier", [SEEN, DEAD, REFUSED, SLOW], ids=["good", "dead", "no", "slow"])
+def test_what_only_a_change_of_the_spec_mends_is_told_first_whatever_instances_do(
+    of: Any, tier: TierHealth
+) -> None:
+    closed = StoreFault(reason=Reason.TIER_CLOSED, message="pod a: closed")
+    found = of(tier, store_faults=(closed, MISTAKEN))
+    assert got(found) == (FALSE, Reason.ATTENTION_MISMATCH)
+    assert MISTAKEN.message in said(found).message
+    for fault in tier.faults:
+        assert said(found).message.endswith(f"; beside that {fault.message}")
+
+
+def test_and_also_while_its_pods_start_anew() -> None:
+    found = managed(DEAD, roles=roles(valkey=STARTING), store_faults=(MISTAKEN,))
+    assert got(found) == (FALSE, Reason.ATTENTION_MISMATCH)
+    alone = managed(DEAD, roles=roles(valkey=STARTING))
+    assert said(found).message.endswith(f"; beside that {said(alone).message}")
+
+
 @pytest.mark.parametrize("of", [managed, external])
 @pytest.mark.parametrize("before", [SEEN, SLOW, DEAD, REFUSED], ids=["good", "slow", "dead", "no"])
 def test_a_restart_of_the_operator_says_the_same_until_it_has_looked(
