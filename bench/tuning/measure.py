@@ -12,23 +12,18 @@ shortest interval; what the operator does without an object is taken off. Needs 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import platform
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from cluster.controlplane import ControlPlane
 from kvserving_operator import __version__
-from kvserving_operator.engines import ports
 from kvserving_operator.fit import LOAD_FIELDS, STEP_FIELDS
 from tests.component.harness import (
     Cluster,
@@ -39,6 +34,7 @@ from tests.component.harness import (
     rss_mib,
     wait_for,
 )
+from tests.component.noisy_agents import StandIns, answering
 from tests.component.tuned import Addressed
 from tests.unit.measure.test_parsing import answer
 
@@ -49,15 +45,15 @@ TARGET = 0.2
 """CPU seconds for a KVServing and a minute."""
 
 
-class Agents:
+class Loaded(StandIns):
     """Ten engines under steady load."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
         self._serial = count(0)
-        self.bytes = 0
         self.settings: Any = {"mode": "Auto", "minTokens": 0}
 
-    def facts(self) -> bytes:
+    def facts(self) -> dict[str, Any]:
         """Twelve loads and six steps more with each answer."""
         made, number = answer(), next(self._serial)
         first = 12 * number
@@ -90,40 +86,13 @@ class Agents:
             "edges": [round(n / 10, 1) for n in range(11)],
             "counts": [2 * number] * 10,
         }
-        body = json.dumps(made).encode()
-        self.bytes = len(body)
-        return body
+        del made["podUid"]
+        return made
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request: facts, or settings that are in force at once."""
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        if head.startswith("PUT"):
-            lines = (line.partition(":") for line in head.lower().splitlines())
-            length = next(int(size) for name, _, size in lines if name == "content-length")
-            self.settings = json.loads(await reader.readexactly(length))
-            body = json.dumps({"store": {"settings": self.settings}, "hot": None}).encode()
-        else:
-            body = self.facts()
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        await writer.drain()
-        writer.close()
-
-
-@contextmanager
-def answering(addresses: list[str]) -> Iterator[Agents]:
-    """The agents, each at its address."""
-    agents, loop = Agents(), asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    start = asyncio.start_server(agents.answer, addresses, ports.AGENT.number)
-    server = asyncio.run_coroutine_threadsafe(start, loop).result(timeout=30)
-    try:
-        yield agents
-    finally:
-        loop.call_soon_threadsafe(server.close)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    def told(self, settings: Any) -> dict[str, Any]:
+        """They are in force at once."""
+        self.settings = settings
+        return {"store": {"settings": settings}, "hot": None}
 
 
 def measured(cluster: Cluster, folder: Path, looks: int) -> dict[str, Any]:
@@ -134,7 +103,7 @@ def measured(cluster: Cluster, folder: Path, looks: int) -> dict[str, Any]:
     with (
         operator.start(),
         Addressed(cluster) as kubelet,
-        answering([*addresses.values()]) as agents,
+        answering(Loaded(cluster), [*addresses.values()]) as agents,
     ):
         operator.wait_leading()
         pid = operator.process.pid

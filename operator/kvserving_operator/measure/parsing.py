@@ -40,11 +40,16 @@ _ROLES: Final = frozenset({"prefill", "decode"})
 _RATIOS: Final = frozenset({"kvCacheUsage"})
 
 
-def parse_body(pod: str, body: bytes) -> EngineFacts | None:
-    """The facts of a pod from its agent's answer; None where it is none."""
+def parse_body(pod: str, body: bytes, *, uid: str) -> EngineFacts | None:
+    """The facts of a pod from its agent's answer; None where it is none, or another pod's.
+
+    An address is given to another pod once its own is gone, and the answer tells whose it is.
+    """
     try:
         answer = json.loads(body) if len(body) <= MOST_BYTES else None
     except (ValueError, RecursionError):
+        return None
+    if not isinstance(answer, Mapping) or answer.get("podUid") != uid:
         return None
     return parse(pod, answer)
 

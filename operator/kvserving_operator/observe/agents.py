@@ -23,7 +23,7 @@ from kvserving_operator.measure import (
     parse_settings,
 )
 from kvserving_operator.observe.bounded import NO_ANSWER, Answer, Bounded, Bounds, TooLongError
-from kvserving_operator.observe.silences import COSTLY, Silences
+from kvserving_operator.observe.silences import Silences
 from kvserving_operator.plan.model import Manifest
 
 TIMEOUT: Final = 2.0
@@ -111,14 +111,19 @@ class Agents:
         Nothing is raised. Where no good answer comes they may be in force all the same; the next
         facts tell.
         """
-        uid = pod["metadata"]["uid"]
         # An engine that starts anew is another one.
-        whom = (uid, start_id)
-        deaf = self._deaf.of(whom)
-        if deaf is not None:
-            return Answered(why=deaf)
-        self._answers.pop(uid, None)
-        began = time.perf_counter()
+        whom = (pod["metadata"]["uid"], start_id)
+        return await self._deaf.ask(
+            whom,
+            lambda: self._put(pod, token, settings, start_id),
+            wrong=lambda found: found.why or None,
+            alone=lambda why: Answered(why=why),
+        )
+
+    async def _put(
+        self, pod: Manifest, token: str, settings: Mapping[str, Any], start_id: str
+    ) -> Answered:
+        self._answers.pop(pod["metadata"]["uid"], None)
         try:
             answer = await self._http.ask(
                 self._url(pod["status"]["podIP"], "tuning"),
@@ -126,29 +131,27 @@ class Agents:
                 put=json.dumps(settings).encode(),
                 deadline=TELL_TIMEOUT,
             )
-            found = _answered(answer)
         except TooLongError:
-            found = _NONSENSE
+            return _NONSENSE
         except NO_ANSWER:
-            found = Answered(why="its agent is silent")
-        self._deaf.went(whom, found.why or None, seconds=time.perf_counter() - began)
-        return found
+            return Answered(why="its agent is silent")
+        return _answered(answer)
 
     def _url(self, address: str, what: str) -> str:
         host = f"[{address}]" if ":" in address else address
         return f"http://{host}:{self._port}/v1/{what}"
 
     async def _of(self, pod: Manifest, token: str, *, anew: bool) -> EngineFacts | None:
-        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+        uid = pod["metadata"]["uid"]
         known = self._answers.pop(uid, None)
         if anew or known is None or self._clock() > known.until:
-            if self._silent.of(uid) is not None:
-                return None
-            began = time.perf_counter()
-            facts = await self._ask(name, pod["status"]["podIP"], token)
-            seconds = time.perf_counter() - began
-            self._silent.went(uid, "silent" if facts is None else None, seconds=seconds)
-            if facts is None and seconds >= COSTLY:
+            facts = await self._silent.ask(
+                uid,
+                lambda: self._ask(pod, token),
+                wrong=lambda facts: "silent" if facts is None else None,
+                alone=lambda _: None,
+            )
+            if uid in self._silent:
                 return None
             known = _Answer(self._clock() + (SILENT if facts is None else REMEMBERED), facts)
         self._answers[uid] = known
@@ -156,15 +159,16 @@ class Agents:
             del self._answers[next(iter(self._answers))]
         return known.facts
 
-    async def _ask(self, pod: str, address: str, token: str) -> EngineFacts | None:
+    async def _ask(self, pod: Manifest, token: str) -> EngineFacts | None:
+        url = self._url(pod["status"]["podIP"], "facts")
         headers = {"Authorization": f"Bearer {token}"}
         try:
-            answer = await self._http.ask(
-                self._url(address, "facts"), deadline=TIMEOUT, headers=headers
-            )
+            answer = await self._http.ask(url, deadline=TIMEOUT, headers=headers)
         except (TooLongError, *NO_ANSWER):
             return None
-        return parse_body(pod, answer.body) if answer.status == 200 else None
+        if answer.status != 200:
+            return None
+        return parse_body(pod["metadata"]["name"], answer.body, uid=pod["metadata"]["uid"])
 
 
 _REFUSALS: Final[Mapping[int, str]] = {

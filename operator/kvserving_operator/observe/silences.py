@@ -1,12 +1,13 @@
-"""Who did not answer is left alone for a while, whoever asks. Pure: the clock is an argument.
+"""Who did not answer is left alone for a while, whoever asks. The clock is an argument.
 
 Each question to somebody who hangs costs its whole deadline, and a worker with it. So silence is
 remembered where all objects see it; when its time is over one question is asked, and until that is
 answered the others still count as answered by silence. What costs no time needs none of this.
 """
 
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -15,6 +16,7 @@ COSTLY: Final = 0.25
 _REMEMBERED: Final = 5000
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(slots=True)
@@ -42,6 +44,31 @@ class Silences(Generic[T]):
         self._clock = clock
         self._probe, self._first, self._most = probe, first, most
         self._silent: OrderedDict[Hashable, _Silence[T]] = OrderedDict()
+
+    def __contains__(self, whom: Hashable) -> bool:
+        """Whether the last question to him cost its time for nothing."""
+        return whom in self._silent
+
+    async def ask(
+        self,
+        whom: Hashable,
+        question: Callable[[], Awaitable[R]],
+        *,
+        wrong: Callable[[R], T | None],
+        alone: Callable[[T], R],
+    ) -> R:
+        """The answer of one who may be asked, whose silence is remembered.
+
+        `wrong`: what is wrong with an answer; None: he is not silent. `alone`: what stands for the
+        answer of one who is left alone, given what is known of his silence.
+        """
+        known = self.of(whom)
+        if known is not None:
+            return alone(known)
+        began = time.perf_counter()
+        answer = await question()
+        self.went(whom, wrong(answer), seconds=time.perf_counter() - began)
+        return answer
 
     def of(self, whom: Hashable) -> T | None:
         """What is known of one who is to be left alone; None: ask, and tell how it went."""

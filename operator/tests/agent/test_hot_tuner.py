@@ -86,6 +86,7 @@ class Loop:
         self._plan, self._tuning = plan(), Tuning(agents)
         running = pod("x-decode-0", role="decode")
         running["status"]["podIP"] = "127.0.0.1"
+        running["metadata"]["uid"] = agent.env["KVSERVING_AGENT_POD_UID"]
         secret = dict(one(render(self._plan, AUTH, owner()), "Secret", "x-auth"))
         self._observed = Observed(
             key=Key("default", "x"),

@@ -33,7 +33,7 @@ from .harness import (
     rss_mib,
     wait_for,
 )
-from .noisy_agents import Asked, answering
+from .noisy_agents import Noisy, StandIns, answering
 from .results import record
 from .valkeys import Valkeys, is_valkey
 
@@ -55,7 +55,7 @@ FIGURES: dict[str, Object] = {}
 class Fleet:
     """The objects, and what others do to them."""
 
-    def __init__(self, cluster: Cluster, operator: OperatorProcess, agents: Asked) -> None:
+    def __init__(self, cluster: Cluster, operator: OperatorProcess, agents: StandIns) -> None:
         self.cluster, self.operator, self.agents = cluster, operator, agents
         self._server = Server(cluster.plane.kubeconfig)
         self._random = random.Random(7)  # noqa: S311
@@ -101,11 +101,12 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         ExitStack() as stack,
         ControlPlane(scheduler=True, controllers=CONTROLLERS) as plane,
         simulated.nodes(plane, 3) as network,
-        answering([str(address) for address in islice(network.hosts(), ADDRESSES)]) as agents,
     ):
         install(plane)
         plane.create_namespace("fleet")
         cluster = Cluster(plane, "fleet")
+        addresses = [str(address) for address in islice(network.hosts(), ADDRESSES)]
+        agents = stack.enter_context(answering(Noisy(cluster), addresses))
         valkeys = stack.enter_context(Valkeys(plane, tmp_path_factory.mktemp("valkeys")))
         operator = OperatorProcess(cluster, tmp_path_factory.mktemp("operator"))
         with operator.start(f"--resync-interval={RESYNC}"):

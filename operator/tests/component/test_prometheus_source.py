@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kvserving_operator.kube import paths
 from kvserving_operator.kube.paths import SECRETS
 from tests.agent.prometheus import PASSWORD, USER, Scraped, Server, basic_auth
 
 from .harness import Cluster, OperatorProcess, wait_for
-from .tuned import Engine, Stacks, made, operator
+from .tuned import Stacks, made, operator
 
 __all__ = ["made", "operator"]  # the fixtures
 
@@ -28,14 +27,6 @@ def server(tmp_path: Path) -> Iterator[Server]:
     process = Server(tmp_path / "prometheus")
     yield process
     process.end()
-
-
-def named(cluster: Cluster, engine: Engine, pod: str) -> None:
-    """The agent knows the pod that it is in."""
-    engine.agent.end()
-    uid = cluster.get(paths.PODS, pod)["metadata"]["uid"]
-    engine.agent.env["KVSERVING_AGENT_POD_UID"] = uid
-    engine.agent.start()
 
 
 def secret(cluster: Cluster, name: str, **data: str) -> None:
@@ -58,7 +49,6 @@ def test_engines_are_measured_by_a_prometheus_and_told_by_the_operator(
     targets = []
     for number, engine in enumerate(engines):
         pod = f"x-prefill-{number}"
-        named(cluster, engine, pod)
         host = engine.address
         targets.append(Scraped(engine.agent.port, pod, namespace=cluster.namespace, host=host))
     server.start(*targets, web=basic_auth())

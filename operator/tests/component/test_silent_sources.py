@@ -17,7 +17,7 @@ from kvserving_operator.kube import paths
 from kvserving_operator.observe.prometheus import DEADLINE
 
 from .harness import Cluster, Object, OperatorProcess, example, wait_for
-from .noisy_agents import answering
+from .noisy_agents import Noisy, answering
 from .results import record
 from .tuned import Addressed
 
@@ -81,7 +81,7 @@ def operator(cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
         process = stack.enter_context(OperatorProcess(cluster, tmp_path))
         kubelet = stack.enter_context(Addressed(cluster, interval=1.0))
         kubelet.addresses["well-decode-0"] = AGENT
-        stack.enter_context(answering([AGENT]))
+        stack.enter_context(answering(Noisy(cluster), [AGENT]))
         yield process
         assert process.unexpected == []
 

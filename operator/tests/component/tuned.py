@@ -130,17 +130,31 @@ class StockEngine:
             process.end()
 
 
+def _in_pod(agent: Agent, pod: Object) -> None:
+    """An agent tells the uid of the pod that it was started in."""
+    uid = pod["metadata"]["uid"]
+    if agent.env["KVSERVING_AGENT_POD_UID"] != uid:
+        agent.end()
+        agent.env["KVSERVING_AGENT_POD_UID"] = uid
+        agent.start()
+
+
 Made = TypeVar("Made", Engine, StockEngine)
 
 
 class Addressed(Kubelet):
-    """A kubelet that gives some pods addresses."""
+    """A kubelet that gives some pods addresses, and starts their agents with them."""
 
     def __init__(self, cluster: Cluster, *, interval: float = 0.1) -> None:
         super().__init__(cluster, interval=interval)
         self.addresses: dict[str, str] = {}
+        self.agents: dict[str, Agent] = {}
+        """Those that are processes."""
 
     def status(self, pod: Object, *, waiting: str) -> Object:
+        agent = self.agents.get(pod["metadata"]["name"])
+        if agent is not None:
+            _in_pod(agent, pod)
         address = self.addresses.get(pod["metadata"]["name"])
         where = {} if address is None else {"podIP": address, "podIPs": [{"ip": address}]}
         return pod_status(pod, waiting=waiting) | where
@@ -186,7 +200,10 @@ class Stacks:
         address = f"{self._network}.{self._count}"
         engine = kind(self._folder / pod, address, token)
         self._stack.callback(engine.end)
+        there = wait_for(lambda: self.cluster.get(paths.PODS, pod), what=f"pod {pod}")
+        engine.agent.env["KVSERVING_AGENT_POD_UID"] = there["metadata"]["uid"]
         engine.start()
+        self._kubelet.agents[pod] = engine.agent
         self._kubelet.addresses[pod] = address
         return engine
 

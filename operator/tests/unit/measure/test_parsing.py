@@ -97,7 +97,7 @@ def read(given: object) -> EngineFacts:
 
 
 def test_what_an_agent_answers_is_understood():
-    found = parse_body("x-0", json.dumps(answer()).encode())
+    found = parse_body("x-0", json.dumps(answer()).encode(), uid="u")
     assert found is not None
     assert (found.pod, found.role, found.start_id, found.version) == (
         "x-0",
@@ -214,6 +214,11 @@ def test_a_histogram_of_nothing_is_one():
     assert read(made).latencies["request"].buckets == ()
 
 
+@pytest.mark.parametrize("uid", ["another", "", None, 7, ["u"]])
+def test_what_is_not_said_of_the_pod_that_was_asked_is_none(uid: object):
+    assert parse_body("x-0", json.dumps(answer() | {"podUid": uid}).encode(), uid="u") is None
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -221,18 +226,18 @@ def test_a_histogram_of_nothing_is_one():
         b"[",
         b"[]",
         b"null",
-        b'{"schema": 2}',
-        b'{"schema": NaN}',
+        b'{"podUid": "u", "schema": 2}',
+        b'{"podUid": "u", "schema": NaN}',
         b"\xff\xfe",
         b"[" * 60_000,
-        b'{"schema": 1, "x": ' + b"9" * 5_000 + b"}",
-        b'{"schema": 1, "x": "' + b"y" * MOST_BYTES + b'"}',
+        b'{"podUid": "u", "schema": 1, "x": ' + b"9" * 5_000 + b"}",
+        b'{"podUid": "u", "schema": 1, "x": "' + b"y" * MOST_BYTES + b'"}',
         b" " * 10_000_000,
     ],
-    ids=lambda body: repr(body[:20]),
+    ids=lambda body: repr(body[:32]),
 )
 def test_what_is_no_answer_is_none(body: bytes):
-    assert parse_body("x-0", body) is None
+    assert parse_body("x-0", body, uid="u") is None
 
 
 ANYTHING = st.recursive(

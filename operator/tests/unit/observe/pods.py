@@ -6,6 +6,22 @@ from typing import Any
 
 Object = dict[str, Any]
 
+_UIDS: list[str] = []
+
+
+def address_of(uid: str) -> str:
+    """An address of this machine, of this pod's own: whoever answers there knows who is meant."""
+    if uid not in _UIDS:
+        _UIDS.append(uid)
+    number = _UIDS.index(uid)
+    return f"127.1.{number // 250}.{number % 250 + 1}"
+
+
+def uid_at(address: str) -> str:
+    """The pod that was given this address."""
+    _, _, high, low = map(int, address.split("."))
+    return _UIDS[250 * high + low - 1]
+
 
 def pod(
     name: str,

@@ -13,6 +13,7 @@ from aiohttp import web
 from kvserving_operator.measure import EngineFacts
 from kvserving_operator.observe import agents
 from kvserving_operator.observe.agents import Agents
+from tests.unit.observe.pods import address_of, uid_at
 
 GOOD = {"schema": 1, "capabilities": [], "store": None}
 
@@ -34,6 +35,14 @@ class Server:
         self.all_asked = asyncio.Event()
         self.tokens: list[str | None] = []
         self.port = 0
+        self.occupied: dict[str, str] = {}
+        """Addresses at which another pod answers, with its uid."""
+
+    def of(self, request: web.Request) -> dict[str, Any]:
+        """The answer as that of the pod that was asked, or of another one that is there now."""
+        assert request.transport is not None
+        address = request.transport.get_extra_info("sockname")[0]
+        return {"podUid": self.occupied.get(address) or uid_at(address)} | self.answer
 
     async def facts(self, request: web.Request) -> web.StreamResponse:
         self.tokens.append(request.headers.get("Authorization"))
@@ -41,7 +50,7 @@ class Server:
         if len(self.tokens) >= self.together:
             self.all_asked.set()
         await self.all_asked.wait()
-        text = self.answer if isinstance(self.answer, str) else json.dumps(self.answer)
+        text = self.answer if isinstance(self.answer, str) else json.dumps(self.of(request))
         if not self.pieces:
             return web.Response(text=text, status=self.status)
         response = web.StreamResponse(headers={"Content-Length": str(len(text))})
@@ -62,16 +71,17 @@ async def server() -> AsyncIterator[Server]:
     app.router.add_put("/v1/tuning", served.facts)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "0.0.0.0", 0)  # noqa: S104
     await site.start()
     served.port = runner.addresses[0][1]
     yield served
     await runner.cleanup()
 
 
-def pod(name: str, address: str | None = "127.0.0.1") -> dict[str, Any]:
-    status = {} if address is None else {"podIP": address}
-    return {"metadata": {"name": name, "uid": f"uid-{name}"}, "status": status}
+def pod(name: str, *, addressed: bool = True) -> dict[str, Any]:
+    uid = f"uid-{name}"
+    status = {"podIP": address_of(uid)} if addressed else {}
+    return {"metadata": {"name": name, "uid": uid}, "status": status}
 
 
 async def ask(server: Server, *pods: dict[str, Any]) -> dict[str, Any]:
@@ -80,14 +90,21 @@ async def ask(server: Server, *pods: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_every_pod_with_an_address_is_asked_with_the_token(server: Server):
-    found = await ask(server, pod("a"), pod("b"), pod("c", None))
+    found = await ask(server, pod("a"), pod("b"), pod("c", addressed=False))
     assert found == {"a": facts("a"), "b": facts("b")}
     assert server.tokens == ["Bearer secret"] * 2
 
 
 @pytest.mark.parametrize(
     "answer",
-    ["", "[", "[]", '{"schema": 2}', "{" * 50_000, '{"schema": 1, "x": "%s"}' % ("y" * 70_000)],
+    [
+        "",
+        "[",
+        "[]",
+        '{"schema": 2, "podUid": "uid-a"}',
+        "{" * 50_000,
+        '{"schema": 1, "podUid": "uid-a", "x": "%s"}' % ("y" * 70_000),
+    ],
 )
 async def test_what_is_no_answer_is_none(server: Server, answer: str):
     server.answer = answer
@@ -198,4 +215,15 @@ async def test_a_successor_of_the_same_name_is_another_pod(server: Server):
         server.answer = {**GOOD, "capabilities": ["X"]}
         assert (await asking.facts([pod("a")], "t"))["a"] == facts("a")
         successor = pod("a") | {"metadata": {"name": "a", "uid": "another"}}
+        server.occupied[pod("a")["status"]["podIP"]] = "another"
         assert (await asking.facts([successor], "t"))["a"].capabilities == {"X"}
+
+
+async def test_what_another_pod_says_at_a_pod_s_old_address_is_not_of_that_pod(server: Server):
+    async with Agents(port=server.port) as asking:
+        assert await asking.facts([pod("a"), pod("b")], "t") == {"a": facts("a"), "b": facts("b")}
+        server.occupied[pod("a")["status"]["podIP"]] = "uid-c"
+        found = await asking.facts([pod("a"), pod("b")], "t", anew=True)
+        assert found == {"a": None, "b": facts("b")}
+        server.occupied.clear()
+        assert await asking.facts([pod("a")], "t", anew=True) == {"a": facts("a")}

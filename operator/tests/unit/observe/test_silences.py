@@ -1,5 +1,7 @@
 """Who is left alone, and for how long."""
 
+import asyncio
+
 from kvserving_operator.observe.silences import Silences
 
 
@@ -54,3 +56,26 @@ def test_what_is_remembered_is_bounded() -> None:
         silent.went(number, "slow", seconds=5.0)
     assert silent.of(0) is None
     assert silent.of(5_999) == "slow"
+
+
+async def test_one_way_to_ask() -> None:
+    time, answers = Time(), ["fine", "", "fine"]
+    silent, asked = silences(time), []
+
+    async def question() -> str:
+        asked.append(time.now)
+        # A stopwatch, no clock of the test's: what costs nothing is no silence.
+        await asyncio.sleep(0.3 if not answers[0] else 0.0)
+        return answers.pop(0)
+
+    async def ask() -> str:
+        return await silent.ask(
+            "a", question, wrong=lambda answer: None if answer else "hangs", alone=str.upper
+        )
+
+    assert [await ask() for _ in range(4)] == ["fine", "", "HANGS", "HANGS"]
+    assert "a" in silent
+    time.now = 30
+    assert [await ask()] == ["fine"]
+    assert "a" not in silent
+    assert asked == [0, 0, 30]

@@ -16,7 +16,7 @@ from kvserving_operator.observe.store import StoreHealth
 from kvserving_operator.plan.model import Plan
 from kvserving_operator.reconcile.stores import Stores, hot_health
 from kvserving_operator.render import render
-from tests.unit.observe.pods import pod, statefulset
+from tests.unit.observe.pods import address_of, pod, statefulset
 from tests.unit.observe.test_agents import Server, server
 from tests.unit.stack import AUTH, SPLIT, TIER, one, owner, planned
 
@@ -34,7 +34,7 @@ def observed(plan: Plan, *pods: dict[str, Any]) -> Observed:
 
 
 def at(made: dict[str, Any]) -> dict[str, Any]:
-    made["status"]["podIP"] = "127.0.0.1"
+    made["status"]["podIP"] = address_of(made["metadata"]["uid"])
     return made
 
 

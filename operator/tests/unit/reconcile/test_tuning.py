@@ -26,12 +26,13 @@ from kvserving_operator.runtime.metrics import REGISTRY, observe_look
 from kvserving_operator.status import compute
 from kvserving_operator.tuner import Knob, Reason, State, to_text
 from tests.unit.measure.engines import COUNTERS, load, step
-from tests.unit.observe.pods import pod, statefulset
+from tests.unit.observe.pods import address_of, pod, statefulset, uid_at
 from tests.unit.reconcile.test_tuning_parts import OURS, SENT
 from tests.unit.stack import AUTH, one, owner, planned, refused
 from tests.unit.status.situations import situation
 
 INTERVAL = 60.0
+FIRST, SECOND = address_of("uid-x-prefill-0"), address_of("uid-x-prefill-1")
 DEFAULTS = {"mode": "Auto", "minTokens": 0}
 MODEL = (52_200.0, 48_400.0, 1.08e10, 0.182, 0.148)
 
@@ -84,6 +85,7 @@ class Fleet:
         return web.json_response(
             {
                 "schema": 1,
+                "podUid": uid_at(at),
                 "role": "prefill",
                 "engine": {"up": True, "hung": False, "startId": f"e-{start}"},
                 "scrape": {"ageSeconds": self.age},
@@ -132,7 +134,7 @@ class Loop:
     def __init__(self, fleet: Fleet, agents: Agents, mode: str = "Apply", **changes: Any) -> None:
         self.fleet = fleet
         self.plan = planned({**OURS, "prefill.replicas": 2, "tuning": {"mode": mode}, **changes})
-        self.addresses = ("127.0.0.1", "127.0.0.2")
+        self.addresses = (FIRST, SECOND)
         self.clock = 1000.0
         self.status = KVServingStatus()
         self._agents = agents
@@ -292,8 +294,8 @@ async def test_who_turns_the_tuner_off_gets_what_the_spec_says(
     assert "model" in tuned
     loop.plan = in_mode(mode)
     # One is silent, the other says no: neither is forgotten, also not by a new operator.
-    fleet.silent.add("127.0.0.2")
-    fleet.refuse["127.0.0.1"] = 503
+    fleet.silent.add(SECOND)
+    fleet.refuse[FIRST] = 503
     await loop.look()
     loop.restart()
     assert loop.in_force == [tuned, tuned]
@@ -305,13 +307,13 @@ async def test_who_turns_the_tuner_off_gets_what_the_spec_says(
     await loop.look()
     assert loop.in_force == [DEFAULTS, DEFAULTS]
     found = await loop.look()
-    assert [at for at, _, _ in fleet.puts] == ["127.0.0.2"]
+    assert [at for at, _, _ in fleet.puts] == [SECOND]
     assert found.measured is not None
     told = [news.message for news in found.measured.news if not news.recommended]
     assert told == ["engines have what the spec says again: tuning.mode turns nothing any more"]
     # Once: what somebody else sets by hand is his.
     loop.tuning.told("uid-1")
-    fleet.settings["127.0.0.1"] = {"mode": "Bypass", "minTokens": 7}
+    fleet.settings[FIRST] = {"mode": "Bypass", "minTokens": 7}
     loop.restart()
     for _ in range(3):
         await loop.look()
@@ -343,7 +345,7 @@ async def test_suspended_nothing_is_given_back(fleet: Fleet, agents: Agents):
 
 async def test_what_fails_somewhere_is_not_remembered_and_comes_again(fleet: Fleet, agents: Agents):
     loop = Loop(fleet, agents)
-    fleet.refuse["127.0.0.2"] = 503
+    fleet.refuse[SECOND] = 503
     for _ in range(6):
         tuned = await loop.look()
     assert tuned.look is not None
@@ -364,10 +366,10 @@ async def test_a_new_start_is_told_again(fleet: Fleet, agents: Agents):
     loop = Loop(fleet, agents)
     await loop.until(Knob.MODEL)
     wanted = loop.in_force[0]
-    fleet.restart("127.0.0.2")
+    fleet.restart(SECOND)
     fleet.puts.clear()
     await loop.look()
-    assert [(at, match) for at, _, match in fleet.puts] == [("127.0.0.2", '"e-2"')]
+    assert [(at, match) for at, _, match in fleet.puts] == [(SECOND, '"e-2"')]
     assert loop.in_force == [wanted, wanted]
 
 
@@ -385,9 +387,9 @@ async def test_a_new_operator_goes_on_with_what_was_decided(fleet: Fleet, agents
 
 async def test_who_is_silent_holds_nobody_up(fleet: Fleet, agents: Agents):
     loop = Loop(fleet, agents)
-    fleet.silent.add("127.0.0.2")
+    fleet.silent.add(SECOND)
     await loop.until(Knob.MODEL)
-    assert "127.0.0.2" not in fleet.settings
+    assert SECOND not in fleet.settings
     fleet.silent.clear()
     await loop.look()
     assert loop.in_force[1] == loop.in_force[0]
