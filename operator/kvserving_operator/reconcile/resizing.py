@@ -108,13 +108,12 @@ async def resized(
 async def _told_unless_hung(
     address: Address, auth: AuthMaterial, limit: int, hung: Silences[str]
 ) -> Fit | None:
-    if hung.of(address) is not None:
-        return None
-    began = time.perf_counter()
-    fit = await told(address, auth, limit)
-    silent = "hangs" if fit is None else None
-    hung.went(address, silent, seconds=time.perf_counter() - began)
-    return fit
+    return await hung.ask(
+        address,
+        lambda: told(address, auth, limit),
+        wrong=lambda fit: "hangs" if fit is None else None,
+        alone=lambda _: None,
+    )
 
 
 def _obstacle(fit: Fit | None, *, shrinks: bool) -> str:

@@ -130,13 +130,15 @@ class Rotating:
         self, name: str, address: Address | None, auth: AuthMaterial
     ) -> InstanceLogins:
         """What an instance answers; of one that hung a moment ago nothing is known."""
-        if address is None or self._hung.of(address) is not None:
-            return InstanceLogins(name=name)
-        began = time.perf_counter()
-        found = await read_logins(name, address, auth)
-        silent = "hangs" if found.in_use is LoginAnswer.UNKNOWN else None
-        self._hung.went(address, silent, seconds=time.perf_counter() - began)
-        return found
+        nothing = InstanceLogins(name=name)
+        if address is None:
+            return nothing
+        return await self._hung.ask(
+            address,
+            lambda: read_logins(name, address, auth),
+            wrong=lambda found: "hangs" if found.in_use is LoginAnswer.UNKNOWN else None,
+            alone=lambda _: nothing,
+        )
 
     async def _engines(self, plan: Plan, observed: Observed, auth: AuthMaterial) -> EnginesAtWork:
         """The engines, by a fresh read, where they decide anything."""
