@@ -13,10 +13,12 @@ process ends too: crash-only, the next start lists everything anew.
 """
 
 import asyncio
+import base64
 import logging
 import random
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import kopf
@@ -155,6 +157,8 @@ class EventSource:
 
         @kopf.on.login(registry=registry)
         async def login(**_: Any) -> kopf.ConnectionInfo:
+            # At the start, and after a 401: what was read before may have been replaced since.
+            await credentials.reload()
             return await _connection(credentials)
 
         kind = paths.KVSERVINGS
@@ -187,6 +191,10 @@ def _kopf_settings() -> kopf.OperatorSettings:
     return settings
 
 
+def _content(path: str | None) -> bytes | None:
+    return None if path is None else base64.b64encode(Path(path).read_bytes())
+
+
 async def _connection(credentials: Credentials) -> kopf.ConnectionInfo:
     """What kopf must know to speak to the API server: the same as our own client."""
     configuration = credentials.configuration
@@ -197,8 +205,9 @@ async def _connection(credentials: Credentials) -> kopf.ConnectionInfo:
         insecure=not configuration.verify_ssl,
         scheme=scheme.capitalize() or None,
         token=token or None,
-        certificate_path=configuration.cert_file,
-        private_key_path=configuration.key_file,
+        # Not the paths: kopf takes nothing that looks as it did when it was refused.
+        certificate_data=_content(configuration.cert_file),
+        private_key_data=_content(configuration.key_file),
         proxy_url=configuration.proxy,
         trust_env=False,
     )

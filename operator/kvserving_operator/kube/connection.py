@@ -5,12 +5,14 @@ their errors are `transport.py`'s.
 """
 
 import json
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import aiohttp
 import orjson
+from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 
 from kvserving_operator.kube.credentials import Credentials
@@ -28,7 +30,7 @@ class Connection:
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
-        self._tls = RESTClientObject(credentials.configuration).ssl_context
+        self._of, self._tls = _with_context(credentials.configuration)
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -47,9 +49,13 @@ class Connection:
     ) -> Answering:
         """Send a request; ``url`` is path and query, percent-encoded."""
         configuration = self._credentials.configuration
+        if configuration is not self._of:
+            # Read anew after a 401: certificates may be others now. Connections of the old ones
+            # are not used again, because each is for one TLS context.
+            self._of, self._tls = _with_context(configuration)
         if self._session is None:
             # No limit of its own: requests have slots, and streams are as many as kinds.
-            connector = aiohttp.TCPConnector(limit=0, ssl=self._tls, keepalive_timeout=_IDLE)
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE)
             self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
         return self._session.request(
             method,
@@ -57,11 +63,17 @@ class Connection:
             headers=headers,
             data=None if body is None else encode(body),
             timeout=timeout,
+            ssl=self._tls,
             server_hostname=configuration.tls_server_name or None,
             proxy=configuration.proxy,
             proxy_headers=configuration.proxy_headers,
             allow_redirects=False,
         )
+
+
+def _with_context(configuration: Configuration) -> tuple[Configuration, ssl.SSLContext]:
+    """With the TLS context that it asks for; raises OSError where a file of it is none."""
+    return configuration, RESTClientObject(configuration).ssl_context
 
 
 async def lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
