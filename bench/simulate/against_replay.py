@@ -7,18 +7,14 @@ speed that engine-sim was told and what its page says it costs beside that. Writ
 results/against_replay.json. Run it on a machine that does nothing else.
 """
 
-import argparse
 import json
-import os
-import platform
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from cases import record
 from engine import EngineSim, kvserving
 
-HERE = Path(__file__).parent
 RATE, TOKEN_SECONDS, STEP_TOKENS = 4000, 0.01, 2048
 REQUEST_SECONDS = 0.019
 """images/engine-sim/README.md: latency beyond the simulated compute, median of an idle engine."""
@@ -83,27 +79,18 @@ def compared(folder: Path, requests: int, case: dict[str, Any]) -> dict[str, Any
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--requests", type=int, default=60)
-    options = parser.parse_args()
-    cases = {}
-    for name, case in CASES.items():
-        with tempfile.TemporaryDirectory() as folder:
-            cases[name] = compared(Path(folder), options.requests, case)
-        print(name, f"{cases[name]['worst']:.1%}", flush=True)
-    result = {
-        "what": "TTFT of one trace, simulated and replayed on engine-sim; relative = ours/theirs-1",
-        "python": sys.version.split()[0],
-        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
-        "load": os.getloadavg()[0],
-        "requests": options.requests,
-        "limit": LIMIT,
-        "within": all(case["worst"] <= LIMIT for case in cases.values()),
-        "cases": cases,
-    }
-    (HERE / "results" / "against_replay.json").write_text(json.dumps(result, indent=1) + "\n")
+def fresh(requests: int, case: dict[str, Any]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        return compared(Path(folder), requests, case)
 
 
 if __name__ == "__main__":
-    main()
+    record(
+        "against_replay",
+        "TTFT of one trace, simulated and replayed on engine-sim; relative = ours/theirs-1",
+        CASES,
+        fresh,
+        requests=60,
+        limit=LIMIT,
+        judged_by="worst",
+    )

@@ -5,20 +5,15 @@
 Writes results/speed.json.
 """
 
-import argparse
-import json
-import os
-import platform
 import resource
-import sys
 import time
-from pathlib import Path
 from typing import Any
+
+from cases import record
 
 from kvserving_operator.simulation.shipped import scenario
 from kvserving_operator.simulation.world import simulate
 
-HERE = Path(__file__).parent
 LIMIT = 60.0
 ENGINES: dict[str, Any] = {
     "count": 4,
@@ -55,27 +50,18 @@ def measured(requests: int, changes: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--requests", type=int, default=100_000)
-    options = parser.parse_args()
-    cases = {}
-    for name, changes in CASES.items():
-        cases[name] = measured(options.requests, changes)
-        print(name, json.dumps(cases[name]), flush=True)
-    result = {
-        "what": "requests of 16k tokens (64 chunks) on one core; limit in seconds",
-        "python": sys.version.split()[0],
-        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
-        "load": os.getloadavg()[0],
-        "requests": options.requests,
-        "limit": LIMIT,
-        "within": all(case["cpuSeconds"] <= LIMIT for case in cases.values()),
-        "peakMiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        "cases": cases,
-    }
-    (HERE / "results" / "speed.json").write_text(json.dumps(result, indent=1) + "\n")
+def peak() -> dict[str, Any]:
+    return {"peakMiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
 
 
 if __name__ == "__main__":
-    main()
+    record(
+        "speed",
+        "requests of 16k tokens (64 chunks) on one core; limit in seconds",
+        CASES,
+        measured,
+        requests=100_000,
+        limit=LIMIT,
+        judged_by="cpuSeconds",
+        more=peak,
+    )
