@@ -33,12 +33,17 @@ def with_decision(live: Manifest, observed: Observed, now: float) -> Manifest:
     workloads = list(_workloads(observed))
     started = max(filter(None, map(_started, workloads)), key=lambda d: d.at, default=None)
     later = _stored(live.get("status"), now) if applies or not workloads else None
-    if started is None or (later is not None and later.at > started.at):
+    if started is None or (later is not None and later.at > _time(started, now)):
         started = later
     bare = {name: value for name, value in spec.items() if name != KEY}
     if started is None:
         return live if KEY not in spec else {**live, "spec": bare}
     return {**live, "spec": {**bare, KEY: started.data}}
+
+
+def _time(started: Decided, now: float) -> float:
+    """Its time; what a clock that was set back since had called a later one is older than all."""
+    return started.at if started.at <= now + _CLOCKS else float("-inf")
 
 
 def decision_of(spec: Mapping[str, Any]) -> Decided | None:

@@ -38,15 +38,16 @@ def unpinned(state: State, settings: Settings) -> State:
     return replace(state, in_force=kept)
 
 
-def as_started(state: State, plan: TuningPlan) -> State:
+def as_started(state: State, plan: TuningPlan, now: float) -> State:
     """Of engines that restart for it, what their pods start with is in force, whatever was stored.
 
-    Its time is kept with it, so that a state that was lost takes no dwell along.
+    Its time is kept with it, so that a state that was lost takes no dwell along. One that is yet to
+    come, because the clock was set back, would hold everything until then.
     """
     if not plan.restarts:
         return state
     turned, knob = dict(state.turned), Knob.MIN_TOKENS
-    if plan.decided is not None:
+    if plan.decided is not None and plan.decided.at <= now:
         turned[knob] = max(turned.get(knob, 0.0), float(plan.decided.at))
     started: dict[Knob, Value] = {knob: plan.least_tokens, Knob.LOADING: Loading.SYNC.value}
     return replace(state, in_force={**state.in_force, **started}, turned=turned)

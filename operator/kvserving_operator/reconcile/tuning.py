@@ -229,7 +229,7 @@ def _decided(record: _Record, sight: Sight, reading: Reading) -> Outcome | None:
     settings = replace(settings, mode=mode)
     facts = replace(facts, settled=settled)
     state = seeds.within_bounds(seeds.unpinned(record.state, settings), settings)
-    outcome = decide(seeds.as_started(state, sight.plan), facts, settings)
+    outcome = decide(seeds.as_started(state, sight.plan, at), facts, settings)
     turned = outcome.change is not None and not outcome.recommend
     if turned and outcome.reason is Reason.NO_PROBE:
         record.knowledge = record.knowledge.without_bandwidth()

@@ -101,6 +101,21 @@ def test_a_decision_of_the_future_is_none_and_a_foreign_workload_says_nothing():
     assert chosen(live(), started("{}")) is None
 
 
+def test_a_clock_that_is_set_back_holds_no_decision_up():
+    """What pods were started with then has a time that is yet to come."""
+    ahead = replace(TOLD, at=NOW + 365 * 24 * HOUR)
+    assert chosen(live(), started(ahead.text)) == ahead
+    assert chosen(live(LATER), started(ahead.text)) == LATER
+    effective = with_decision(live(), seen(started(ahead.text)), NOW)
+    planned = planned_of(effective, DEFAULTS)
+    assert isinstance(planned, Plan)
+    assert planned.tuning is not None
+    turned = {Knob.MIN_TOKENS: float(NOW - HOUR)}
+    found = as_started(State(turned=turned), planned.tuning, float(NOW))
+    assert found.turned == turned
+    assert found.in_force[Knob.MIN_TOKENS] == ahead.min_tokens
+
+
 def test_nobody_smuggles_a_decision_in_by_the_spec():
     smuggled = live()
     smuggled["spec"][KEY] = LATER.data
@@ -206,7 +221,11 @@ class Stack:
         plan = self.planned.tuning
         assert plan is not None
         state = from_text(self.stored) if self.state is None else self.state
-        outcome = decide(as_started(state, plan), replace(facts, at=float(self.now)), plan.settings)
+        outcome = decide(
+            as_started(state, plan, float(self.now)),
+            replace(facts, at=float(self.now)),
+            plan.settings,
+        )
         self.state = outcome.state
         if event != "status is not written":
             self.stored = to_text(outcome.state)
