@@ -34,9 +34,11 @@ class Watched:
 
     def _unmeasured(self, now: float) -> "Watched":
         since = self.unknown_since if self.unknown_since is not None else now
-        overdue = now - since >= PATIENCE and self.traffic is None
-        traffic = Traffic.NOT_MEASURED if overdue else self.traffic
-        return replace(self, unknown_since=since, traffic=traffic)
+        if now - since < PATIENCE:
+            return replace(self, unknown_since=since)
+        # What came meanwhile was not seen: whatever was counted before begins anew.
+        traffic = Traffic.NOT_MEASURED if self.traffic is None else self.traffic
+        return Watched(traffic=traffic, unknown_since=since)
 
     def _without_hits(self, now: float) -> "Watched":
         since = self.hits_missing_since if self.hits_missing_since is not None else now

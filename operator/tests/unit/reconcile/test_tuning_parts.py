@@ -73,6 +73,21 @@ def test_hits_that_are_recomputed_are_hits() -> None:
             Traffic.NONE,
         ),
         ([(0, 3, 0), (60, 0, 0), (60 + PATIENCE, 0, 0)], Traffic.HITS),
+        # Hits that came while nobody told of any are not missing.
+        (
+            [(0, 0, 9), (60, None, None), (60 + PATIENCE, None, None), (720, 0, 9)],
+            Traffic.NOT_MEASURED,
+        ),
+        (
+            [
+                (0, 0, 9),
+                (60, None, None),
+                (60 + PATIENCE, None, None),
+                (720, 0, 9),
+                (720 + PATIENCE, 0, 9),
+            ],
+            Traffic.WRITES_WITHOUT_HITS,
+        ),
         ([(0, 0, 0), (PATIENCE, 0, 0), (PATIENCE + 60, 2, 0)], Traffic.HITS),
     ],
 )
