@@ -54,9 +54,8 @@ def next_look(
     unseen: bool = False,
 ) -> float | None:
     """Seconds until the next pass that no event will bring; None: none is needed."""
-    if foreign:
-        return CONFLICT_RECHECK
     looks = (
+        CONFLICT_RECHECK if foreign else None,
         look_again,
         rotation,
         RESIZE_RECHECK if full else None,
