@@ -23,6 +23,7 @@ from kvserving_operator.reconcile.stores import Stores, hot_health
 from kvserving_operator.reconcile.tiers import tier_health
 from kvserving_operator.reconcile.transfers import LOOK, TransferWatch
 from kvserving_operator.reconcile.tuning import Tuned, Tuning
+from kvserving_operator.status.tier import BESIDE
 from kvserving_operator.status.transfer import Transfers
 
 _OF_HOT: Final = frozenset({Reason.FEATURE_MISSING})
@@ -110,7 +111,9 @@ def _standing(
     before = find(stored.conditions, type_)
     if before is None or before.observed_generation != generation or before.reason not in reasons:
         return StoreHealth()
-    fault = StoreFault(reason=Reason(before.reason), message=before.message)
+    # What stands beside it is told anew.
+    message = before.message.partition(BESIDE)[0]
+    fault = StoreFault(reason=Reason(before.reason), message=message)
     return StoreHealth(faults=(fault,))
 
 

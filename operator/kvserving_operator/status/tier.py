@@ -1,6 +1,7 @@
 """RemoteTierReady and ``status.tier``: pods, looks at their instances, what engines say. Pure."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from kvserving_operator.api.conditions import (
     Condition,
@@ -16,6 +17,8 @@ from kvserving_operator.observe.store import StoreFault
 from kvserving_operator.observe.tier_health import TierFault
 from kvserving_operator.status.situation import Situation
 
+BESIDE: Final = "; beside that "
+"""Between what engines have and what instances have, in one message."""
 _TYPE = ConditionType.REMOTE_TIER_READY
 _NOT_PODS = frozenset({Reason.TIER_AUTH_FAILED, Reason.TIER_CERTIFICATE_REFUSED})
 """What explains that pods are not ready, better than that they are not."""
@@ -104,7 +107,7 @@ def _beside(found: Condition, first: Condition) -> Condition:
         ConditionType(first.type),
         status=first.status,
         reason=Reason(first.reason),
-        message=f"{first.message}; beside that {found.message}",
+        message=f"{first.message}{BESIDE}{found.message}",
     )
 
 

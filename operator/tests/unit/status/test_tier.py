@@ -10,8 +10,9 @@ import pytest
 from kvserving_operator.api.conditions import Condition, ConditionStatus, ConditionType, Reason
 from kvserving_operator.api.v1alpha1 import KVServingStatus
 from kvserving_operator.engines.base import Role
-from kvserving_operator.observe.store import StoreFault
+from kvserving_operator.observe.store import REASONS, StoreFault
 from kvserving_operator.observe.tier_health import TierFault, TierHealth
+from kvserving_operator.reconcile.observing import _standing
 from kvserving_operator.status import compute, events_between
 from tests.unit.stack import CPU, planned
 
@@ -133,6 +134,17 @@ def test_what_only_a_change_of_the_spec_mends_is_told_first_whatever_instances_d
     assert MISTAKEN.message in said(found).message
     for fault in tier.faults:
         assert said(found).message.endswith(f"; beside that {fault.message}")
+
+
+def test_what_stands_while_nobody_can_be_asked_does_not_grow() -> None:
+    stored = managed(DEAD, store_faults=(MISTAKEN, MISTAKEN))
+    for tier in (DEAD, REFUSED, DEAD):
+        of = situation().generation
+        standing = _standing(stored, TYPE, REASONS, of)
+        stored = managed(tier, previous=stored, store_faults=standing.faults)
+        [fault] = tier.faults
+        message = f"{MISTAKEN.message} (and 1 more pod); beside that {fault.message}"
+        assert said(stored).message == message
 
 
 def test_and_also_while_its_pods_start_anew() -> None:
