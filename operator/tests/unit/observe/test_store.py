@@ -176,7 +176,9 @@ def test_what_is_known_comes_before_what_is_not_which_is_unknown():
     assert [fault.reason for fault in found] == expected
 
 
-def test_instances_that_are_down_come_first():
-    conditions = role_conditions(situation(roles(valkey=CRASHING), store_faults=(FAULT,)))
-    [tier] = [c for c in conditions if c.type == ConditionType.REMOTE_TIER_READY]
-    assert tier.reason == Reason.CRASHING
+def test_instances_that_are_down_come_before_what_may_follow_from_it():
+    closed = StoreFault(reason=Reason.TIER_CLOSED, message="pod x-0: LMCache is not healthy")
+    for faults, reason in (((closed,), Reason.CRASHING), ((closed, FAULT), FAULT.reason)):
+        conditions = role_conditions(situation(roles(valkey=CRASHING), store_faults=faults))
+        [tier] = [c for c in conditions if c.type == ConditionType.REMOTE_TIER_READY]
+        assert tier.reason == reason
