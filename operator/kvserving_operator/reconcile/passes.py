@@ -33,8 +33,8 @@ from kvserving_operator.reconcile.decisions import with_decision
 from kvserving_operator.reconcile.observing import Observing
 from kvserving_operator.reconcile.parts import Part, Parts
 from kvserving_operator.reconcile.patience import Patience
-from kvserving_operator.reconcile.rechecks import next_look
 from kvserving_operator.reconcile.replacement import replace_outdated
+from kvserving_operator.reconcile.reporting import news, next_pass, situation_of
 from kvserving_operator.reconcile.resizing import resized
 from kvserving_operator.reconcile.roles import healths_of
 from kvserving_operator.reconcile.rotating import Rotating
@@ -42,13 +42,10 @@ from kvserving_operator.reconcile.tuning import Look
 from kvserving_operator.status import (
     Event,
     LastWrites,
-    Situation,
     Trouble,
     WriteDecision,
     compute,
     decide,
-    decisions,
-    events_between,
 )
 
 logger = logging.getLogger(__name__)
@@ -135,7 +132,7 @@ class Reconciler:
         outcome = _with_troubles(replace(outcome, rotation=rotated), part)
         stored, now = _stored_status(live), self._now()
         outcome = await self._observe(part, live, planned, outcome, healths, stored=stored, now=now)
-        return await self._report(key, live, planned, outcome, healths, part=part)
+        return await self._report(live, planned, outcome, healths, part=part)
 
     async def _follow(
         self,
@@ -160,7 +157,6 @@ class Reconciler:
 
     async def _report(
         self,
-        key: Key,
         live: Manifest,
         planned: Plan | Refusal,
         outcome: Outcome,
@@ -169,26 +165,7 @@ class Reconciler:
         part: Parts,
     ) -> PassResult:
         stored, metadata = _stored_status(live), live["metadata"]
-        situation = Situation(
-            name=key.name,
-            generation=metadata["generation"],
-            suspended=bool(live["spec"].get("suspend")),
-            previous=stored,
-            outcome=planned,
-            roles=healths,
-            troubles=outcome.applied.troubles,
-            pending=outcome.pending,
-            store_faults=outcome.stores.faults,
-            hot_faults=outcome.hot.faults,
-            tier=outcome.tier,
-            absent=outcome.absent,
-            held=outcome.held,
-            unfinished=outcome.applied.unfinished,
-            rotation=outcome.rotation.message,
-            kept=outcome.full,
-            transfers=outcome.transfers,
-            measured=outcome.tuned.measured,
-        )
+        situation = situation_of(live, planned, outcome, healths, stored)
         now = self._now()
         status = compute(situation, now=now)
         written_at = self._writes.before(metadata["uid"], _written_at(live), now)
@@ -200,24 +177,11 @@ class Reconciler:
             await self._store(live, status)
             self._writes.note(metadata["uid"], now)
             self._observe.told(metadata["uid"])
-        conflict = any(t.reason is Reason.NAME_CONFLICT for t in outcome.applied.troubles)
         return PassResult(
             retry=outcome.applied.retry + _again(outcome.applied.troubles) + outcome.rotation.retry,
-            requeue_after=next_look(
-                decision.look_again,
-                foreign=conflict,
-                absent=bool(outcome.absent),
-                leaving=bool(outcome.applied.waiting or outcome.applied.contested),
-                stores=outcome.stores.waiting or outcome.hot.waiting,
-                rotation=outcome.rotation.look_again,
-                transfers=outcome.transfers.look_again if outcome.transfers else None,
-                tuning=outcome.tuned.look_again,
-                tier=outcome.tier.look_again,
-                full=bool(outcome.full),
-                unseen=part.unseen,
-            ),
+            requeue_after=next_pass(outcome, decision.look_again, unseen=part.unseen),
             events=outcome.rotation.events
-            + (_news(stored, status, situation) if decision.write else ()),
+            + (news(stored, status, situation) if decision.write else ()),
             look=outcome.tuned.look,
             failed=tuple(part.failed),
             status_written=decision.write,
@@ -247,12 +211,6 @@ def _with_troubles(outcome: Outcome, part: Parts) -> Outcome:
     new = tuple(trouble for trouble in part.troubles if trouble not in known)
     applied = replace(outcome.applied, troubles=outcome.applied.troubles + new)
     return replace(outcome, applied=applied)
-
-
-def _news(
-    stored: KVServingStatus, status: KVServingStatus, situation: Situation
-) -> tuple[Event, ...]:
-    return events_between(stored, status) + decisions(situation.measured)
 
 
 def _is_settled(stored: KVServingStatus, generation: int, applied: Applied) -> bool:
