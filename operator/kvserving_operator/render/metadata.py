@@ -49,7 +49,9 @@ def seal(manifest: Manifest, owner: OwnerReference) -> Manifest:
 
 def _copied(value: Any) -> Any:
     """Plain dicts and lists all the way down, shared with nobody."""
-    if isinstance(value, Mapping):
+    if isinstance(value, str | int):  # first: whether something is a Mapping takes long to find out
+        return value
+    if isinstance(value, dict | Mapping):
         return {field: _copied(inner) for field, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_copied(inner) for inner in value]

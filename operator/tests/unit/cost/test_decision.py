@@ -55,9 +55,10 @@ def own_wait_alone(tokens: int, load: Load) -> bool:
 
 def test_what_a_request_costs_those_behind_it_counts():
     """The negative control: by its own wait alone it is worse where all lengths are near n*."""
-    costs = against_thresholds("14.7k to 17.9k", 0.8, 3_000, own_wait_alone)
-    assert costs[0] > 1.03 * costs[1]
-    assert against_thresholds("14.7k to 17.9k", 0.8, 3_000, load_aware(PAPER))[0] < costs[0]
+    hits = stream(PAPER, "14.7k to 17.9k", 0.8, 3_000)
+    selfish = mean_seconds(PAPER, hits, own_wait_alone)
+    assert selfish > 1.03 * mean_seconds(PAPER, hits, from_length(THRESHOLDS[0]))
+    assert mean_seconds(PAPER, hits, load_aware(PAPER)) < selfish
 
 
 @pytest.mark.thorough

@@ -69,7 +69,7 @@ async def server() -> AsyncIterator[Server]:
     app = web.Application()
     app.router.add_get("/v1/facts", served.facts)
     app.router.add_put("/v1/tuning", served.facts)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "0.0.0.0", 0)  # noqa: S104
     await site.start()
@@ -185,7 +185,9 @@ async def test_who_hangs_while_it_is_told_settings_is_told_ever_more_seldom(
         assert anew.why == "", "an engine that has started anew is another one"
 
 
-async def test_many_that_hang_take_nobody_s_turn(server: Server):
+async def test_many_that_hang_take_nobody_s_turn(server: Server, monkeypatch: pytest.MonkeyPatch):
+    for bound in ("TIMEOUT", "CONNECT_TIMEOUT"):
+        monkeypatch.setattr(agents, bound, 60.0)
     server.together = 100
     found = await ask(server, *(pod(f"p-{number}") for number in range(100)))
     assert [name for name, facts in found.items() if facts is None] == []

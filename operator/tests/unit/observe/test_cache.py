@@ -401,4 +401,4 @@ class Told(RuleBasedStateMachine):
 
 
 TestTold = Told.TestCase
-TestTold.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestTold.settings = settings(stateful_step_count=30, deadline=None)

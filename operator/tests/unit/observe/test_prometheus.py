@@ -74,7 +74,7 @@ async def odd() -> AsyncIterator[Odd]:
     app = web.Application()
     app.router.add_get("/prom/api/v1/query", served.query)
     app.router.add_get("/{path:.*}", served.elsewhere)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     served.url = f"http://127.0.0.1:{runner.addresses[0][1]}/prom/"

@@ -251,7 +251,9 @@ def test_few_gets_and_counters_that_began_anew_say_nothing() -> None:
         assert tier.look(quick, quick, quick, again).concerns == ()
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize(
+    "seed", [*range(10), *(pytest.param(n, marks=pytest.mark.thorough) for n in range(10, 100))]
+)
 def test_noise_around_the_thresholds_does_not_flap(seed: int) -> None:
     """Ten hours of looks at one instance around the bound: it changes at most every `LOOKS`."""
     random = Random(seed)  # noqa: S311

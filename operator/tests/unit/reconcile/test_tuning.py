@@ -119,7 +119,7 @@ async def fleet() -> AsyncIterator[Fleet]:
     app = web.Application()
     app.router.add_get("/v1/facts", served.facts)
     app.router.add_put("/v1/tuning", served.tuning)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "0.0.0.0", 0)  # noqa: S104
     await site.start()
@@ -468,7 +468,14 @@ async def test_an_hour_of_steady_traffic_hardly_moves_the_status(fleet: Fleet, a
     assert moved <= 6, moved
 
 
-@pytest.mark.parametrize("mode", ["Off", "Recommend", "Apply"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param("Off", marks=pytest.mark.thorough),
+        pytest.param("Recommend", marks=pytest.mark.thorough),
+        "Apply",
+    ],
+)
 async def test_a_new_operator_beside_idle_engines_moves_nothing(
     fleet: Fleet, agents: Agents, mode: str
 ):
@@ -525,7 +532,7 @@ async def test_an_answer_that_does_not_say_what_is_in_force_is_no_success(
     app = web.Application()
     app.router.add_get("/v1/facts", fleet.facts)
     app.router.add_put("/v1/tuning", odd)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "0.0.0.0", 0).start()  # noqa: S104
     async with Agents(port=runner.addresses[0][1]) as asking:

@@ -101,7 +101,7 @@ class Watching:
 async def watching(server: Server, *, interval: float = 300.0) -> AsyncIterator[Watching]:
     app = web.Application()
     app.router.add_route("GET", "/{tail:.*}", server.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     configuration = Configuration()
