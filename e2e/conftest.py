@@ -8,7 +8,7 @@ own object.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,10 @@ import yaml
 
 from stack.client import Client
 from stack.install import REPO, Testbed, attach, bring_up, cluster, image
-from stack.kubectl import Kubectl, Object, condition, is_true, wait_for, wait_says
+from stack.kubectl import Kubectl, Object, condition, eventually, is_true, wait_for, wait_says
+from stack.pods import is_ending, is_ready
+from stack.report import report
+from stack.serving import summary
 
 READY_TIMEOUT = 420.0
 TOLD_TIMEOUT = 180.0
@@ -57,6 +60,31 @@ class Serving:
 
         return wait_for(f"KVServing {self.name} settled", settled, timeout=timeout)
 
+    def wait_whole(self, timeout: float = READY_TIMEOUT) -> Object:
+        """Wait until it is settled and its pods are those of its workloads, all of them ready.
+
+        For after something was done to children: the status may be of the moment before, and the
+        pods of a workload that was deleted are there until somebody deletes them.
+        """
+
+        def whole() -> Object:
+            selector = f"kvserving.io/kvserving={self.name}"
+            owners = self.kubectl.list("statefulsets,replicasets", selector)
+            pods = self.kubectl.list("pods", selector)
+            known = {owner["metadata"]["uid"] for owner in owners}
+            wanted = sum(owner["spec"]["replicas"] for owner in owners)
+            strays = [pod["metadata"]["name"] for pod in pods if not known & owners_of(pod)]
+            late = [pod["metadata"]["name"] for pod in pods if is_ending(pod) or not is_ready(pod)]
+            assert (strays, late, len(pods)) == ([], [], wanted)
+            obj = self.get()
+            assert is_true(obj, "Ready"), summary(obj)
+            reconciling = condition(obj, "Reconciling")
+            assert reconciling is not None
+            assert reconciling["status"] == "False", reconciling
+            return obj
+
+        return eventually(f"KVServing {self.name} is whole", whole, timeout=timeout)
+
     def wait_says(
         self,
         kind: str,
@@ -67,6 +95,11 @@ class Serving:
     ) -> Object:
         """Wait until a condition has a status for one of the reasons; the condition."""
         return wait_says(self.get, kind, status, *reasons, mentions=mentions, timeout=timeout)
+
+
+def owners_of(pod: Object) -> set[str]:
+    """uids of whoever a pod belongs to."""
+    return {owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()}
 
 
 def example(example_name: str, /, **metadata: Any) -> Object:
@@ -87,6 +120,28 @@ def serve(kubectl: Kubectl, obj: Object) -> Serving:
         url=f"http://{name}.{kubectl.namespace}.svc.cluster.local",
         model=model.get("servedNames", [model["name"]])[0],
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With a failure goes what there is in the namespaces of the test, before it is taken away."""
+    result = yield
+    arguments = getattr(item, "funcargs", {})
+    testbed = arguments.get("testbed")
+    if result.failed and isinstance(testbed, Testbed):
+        lines = report(testbed.kubectl, namespaces_of(testbed, list(arguments.values())))
+        result.sections.append(("the cluster at this moment", "\n".join(lines)))
+    return result
+
+
+def namespaces_of(testbed: Testbed, arguments: Sequence[object]) -> list[str]:
+    """The namespaces that a test's fixtures work in, and the one that was made last."""
+    kubectls = (getattr(argument, "kubectl", argument) for argument in arguments)
+    names = [kubectl.namespace for kubectl in kubectls if isinstance(kubectl, Kubectl)]
+    ours = [name for name in [*names, *testbed.made[-1:]] if name in testbed.made]
+    return list(dict.fromkeys(reversed(ours)))
 
 
 @pytest.fixture(scope="session")

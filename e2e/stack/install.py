@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cluster import containerd
@@ -40,6 +40,8 @@ class Testbed:
     helm: str
     #: What the operator's image was built from, "" when that was not looked at.
     operator_build: str = ""
+    #: The namespaces that were made for tests, in order.
+    made: list[str] = field(default_factory=list, compare=False)
 
     def namespace(self, name: str) -> Kubectl:
         """A kubectl for a namespace under Pod Security `restricted`, created when absent."""
@@ -53,6 +55,7 @@ class Testbed:
                 },
             }
         )
+        self.made.append(name)
         return self.kubectl.within(name)
 
     def run_helm(self, *args: str, timeout: float = 300) -> str:

@@ -7,6 +7,7 @@ for it, and its clock is the test's.
 from __future__ import annotations
 
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -78,6 +79,10 @@ class Replayed:
             raise ValueError(f"nothing was answered that was sent from {since:.0f} to {until:.0f}")
         return statistics.median(found)
 
+    def covers(self, moment: float) -> bool:
+        """Whether something was sent after that moment: traffic went on until then."""
+        return any(row.sent >= moment for row in self.rows)
+
     @property
     def failed(self) -> list[Row]:
         """Requests that were not answered."""
@@ -117,6 +122,12 @@ class Replay:
             self._process.communicate()
         self._folder.cleanup()
 
+    def stop(self, timeout: float) -> Replayed:
+        """Send no more, and wait for what is under way; the result of what was sent."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+        return self.result(timeout)
+
     def result(self, timeout: float) -> Replayed:
         """Wait for its end; RuntimeError when it could not start. Failed requests have rows."""
         assert self._process is not None
@@ -131,5 +142,6 @@ class Replay:
         """The rows; their clock begins with the replay, which ended when it wrote them."""
         records = [json.loads(line) for line in self._rows.read_text().splitlines()]
         began = self._rows.stat().st_mtime - max(record["end"] for record in records)
-        for request, record in zip(self._requests, records, strict=True):
+        # Fewer than there are requests where it was stopped.
+        for request, record in zip(self._requests, records, strict=False):
             yield Row(began + record["sent"], record["ttft"], request.tokens, record["error"])

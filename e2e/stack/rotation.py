@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 
-from stack.kubectl import Kubectl, condition
+from stack.kubectl import Kubectl, Object, condition
+from stack.watch import name_of
 
 PASSWORD = "valkey-engine-password"
 REQUEST = "kvserving.io/rotate-passwords"
@@ -76,6 +79,12 @@ class Tier:
             new=answers[1] if len(answers) > 1 else (),
             engines=self.engines(),
         )
+
+    def steps(self, events: Iterable[Object]) -> list[str]:
+        """The steps that its Secret went through in watch events, but for the settled ones."""
+        secrets = [e["object"] for e in events if name_of(e) == f"{self.name}-auth"]
+        steps = [base64.b64decode(secret["data"]["rotation-step"]).decode() for secret in secrets]
+        return [step for step, _ in groupby(steps) if step != SETTLED]
 
     def nudge(self, step: str) -> None:
         """Have the kubelet look at the instances' files now: it does at each change of a pod."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from types import TracebackType
 
 from stack.client import Client
@@ -60,9 +62,11 @@ class Traffic:
             "exec", client.pod, "-i", "--", "python3", "-c", LOOP, url, model
         )
         self._process: subprocess.Popen[str] | None = None
+        self._began = self._ended = 0.0
         self.replies: tuple[Reply, ...] = ()
 
     def __enter__(self) -> Traffic:
+        self._began = time.time()
         self._process = subprocess.Popen(
             self._line,
             stdin=subprocess.PIPE,
@@ -80,6 +84,7 @@ class Traffic:
     ) -> None:
         process = self._process
         assert process is not None
+        self._ended = time.time()
         try:
             out, err = process.communicate(timeout=END_TIMEOUT)
         except subprocess.TimeoutExpired:
@@ -94,6 +99,11 @@ class Traffic:
     def failed(self) -> list[Reply]:
         """The requests that did not end with 200 and a text."""
         return [reply for reply in self.replies if reply.status != 200]
+
+    def longest_pause(self) -> float:
+        """Seconds for which nothing was sent, from the beginning of the `with` to its end."""
+        sent = sorted(reply.at for reply in self.replies)
+        return max(b - a for a, b in pairwise([self._began, *sent, self._ended]))
 
     def counts(self) -> Counter[int]:
         """How many requests ended with which status."""

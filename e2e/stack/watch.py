@@ -1,4 +1,4 @@
-"""Every state that pods went through while something was done, as the API server told it."""
+"""Every state that objects went through while something was done, as the API server told it."""
 
 from __future__ import annotations
 
@@ -7,36 +7,35 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
 from types import TracebackType
+from typing import Self
 
 from stack.kubectl import Kubectl, Object, wait_for
 from stack.pods import is_ending, is_ready
 
 
-class PodWatch:
-    """`kubectl get pods --watch` of the pods that a label selector finds, while the `with` lasts.
+class Watch:
+    """`kubectl get --watch` of the objects that a label selector finds, while the `with` lasts.
 
-    A poll would miss what happens between two looks: here two pods that were away for a moment at
-    the same time are seen.
+    A poll would miss what happens between two looks.
     """
 
-    def __init__(self, kubectl: Kubectl, selector: str) -> None:
-        self._kubectl, self._selector = kubectl, selector
+    def __init__(self, kubectl: Kubectl, kind: str, selector: str) -> None:
+        self._kubectl, self._kind, self._selector = kubectl, kind, selector
         self._file = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the watch
         self._process: subprocess.Popen[bytes] | None = None
         self._first: frozenset[str] = frozenset()
         self.events: tuple[Object, ...] = ()
 
-    def __enter__(self) -> PodWatch:
-        names = [pod["metadata"]["name"] for pod in self._kubectl.list("pods", self._selector)]
-        self._first = frozenset(names)
-        line = self._kubectl.command(
-            "get", "pods", "-l", self._selector, "--watch", "--output-watch-events", "-o", "json"
-        )
+    def __enter__(self) -> Self:
+        found = self._kubectl.list(self._kind, self._selector)
+        self._first = frozenset(obj["metadata"]["name"] for obj in found)
+        flags = ("--watch", "--output-watch-events", "-o", "json")
+        line = self._kubectl.command("get", self._kind, "-l", self._selector, *flags)
         self._process = subprocess.Popen(line, stdout=self._file)
         wait_for(
             "the watch",
             lambda: self._first <= {name_of(event) for event in self._read()},
-            timeout=30,
+            timeout=60,
         )
         return self
 
@@ -52,13 +51,20 @@ class PodWatch:
         self.events = tuple(self._read())
         self._file.close()
 
-    def fewest_ready(self) -> int:
-        """The smallest number of pods that were ready at the same time, since the watch began."""
-        return fewest_ready(self.events, known=self._first)
-
     def _read(self) -> Iterator[Object]:
         self._file.seek(0)
         return documents(self._file.read())
+
+
+class PodWatch(Watch):
+    """The same of pods: two that were away for a moment at the same time are seen."""
+
+    def __init__(self, kubectl: Kubectl, selector: str) -> None:
+        super().__init__(kubectl, "pods", selector)
+
+    def fewest_ready(self) -> int:
+        """The smallest number of pods that were ready at the same time, since the watch began."""
+        return fewest_ready(self.events, known=self._first)
 
 
 def documents(text: str) -> Iterator[Object]:
@@ -74,7 +80,7 @@ def documents(text: str) -> Iterator[Object]:
 
 
 def name_of(event: Object) -> str:
-    """The name of the pod that a watch event is about."""
+    """The name of the object that a watch event is about."""
     return str(event["object"]["metadata"]["name"])
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from time import time
+from time import sleep, time
 
 import pytest
 
@@ -30,6 +30,8 @@ def test_a_median_is_of_a_time_and_a_length() -> None:
 class Server(BaseHTTPRequestHandler):
     """Lists a model and answers each prompt with one token of a stream; at most 100 letters."""
 
+    streamed = 0
+
     def do_GET(self) -> None:
         self._send("application/json", json.dumps({"data": [{"id": "m"}]}))
 
@@ -40,6 +42,7 @@ class Server(BaseHTTPRequestHandler):
         if not body.get("stream"):
             self._send("application/json", json.dumps({"choices": [{"text": "x"}], "usage": usage}))
             return
+        Server.streamed += 1
         token = {"choices": [{"text": "x", "finish_reason": "length"}]}
         events = [token, {"choices": [], "usage": usage}]
         lines = [f"data: {json.dumps(event)}\n\n" for event in events]
@@ -58,6 +61,7 @@ class Server(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url() -> Iterator[str]:
+    Server.streamed = 0
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -75,6 +79,19 @@ def test_rows_are_on_the_clock_of_the_test(url: str) -> None:
     first, second = (row.sent for row in done.rows)
     assert began < first < second < time()
     assert second - first == pytest.approx(0.4, abs=0.2)
+
+
+def test_a_replay_that_is_stopped_tells_of_what_was_sent(url: str) -> None:
+    requests = steady(["a", "b"], tokens=10, every=0.2, seconds=600)
+    with Replay(requests, url=url, metrics=[]) as replay:
+        while Server.streamed < 5:  # the first two measure tokens
+            sleep(0.05)
+        done = replay.stop(timeout=30)
+    assert 1 <= len(done.rows) < 500
+    assert done.summary["completed"] == len(done.rows)
+    assert done.failed == []
+    assert done.covers(done.rows[-1].sent)
+    assert not done.covers(time())
 
 
 def test_a_replay_that_cannot_start_says_why() -> None:

@@ -28,7 +28,7 @@ Open loop: each request of the trace is sent at its offset, however slowly other
 Completions are streamed (OpenAI API). Where the trace has no text, words stand for its tokens; how
 many tokens the server makes of them is measured first. What came from which cache is read from the
 prefill engines' /metrics; without --metrics it is unknown. The exit status is 1 when a request
-failed.
+failed. Ctrl-C ends the sending: what was sent until then is waited for and reported.
 """
 EXAMPLES = """\
 examples:
@@ -126,7 +126,10 @@ def _outcome(done: Replay, told: Seen) -> Outcome:
 
 def _notes(requests: Sequence[Request], done: Replay, told: Seen) -> None:
     """What a reader of the numbers should know, on standard error."""
-    good = [(r, a) for r, a in zip(requests, done.answers, strict=True) if a.prompt_tokens]
+    if len(done.answers) < len(requests):
+        note(f"interrupted: {len(done.answers):,} of {len(requests):,} requests were sent")
+    sent = zip(requests, done.answers, strict=False)
+    good = [(r, a) for r, a in sent if a.prompt_tokens]
     if good:
         wanted = sum(request.prompt_tokens for request, _ in good)
         got = sum(answer.prompt_tokens or 0 for _, answer in good)

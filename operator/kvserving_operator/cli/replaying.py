@@ -1,8 +1,10 @@
 """Sends a trace to a server in an open loop: each request at its time, however others fare."""
 
 import asyncio
+import contextlib
+import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,7 +42,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """All answers, in the order of the trace, and the engines' pages."""
+    """All answers, in the order of the trace, and the engines' pages.
+
+    Fewer answers than the trace has requests: it was interrupted.
+    """
 
     answers: Sequence[Answer]
     engines: Sequence[Engine]
@@ -52,7 +57,10 @@ class Replay:
 
 
 async def replay(requests: Sequence[Request], target: Target, progress: Progress) -> Replay:
-    """Send them all; UsageError when the server or an engine's page cannot be had at the start."""
+    """Send them all; UsageError when the server or an engine's page cannot be had at the start.
+
+    An interrupt (SIGINT) ends the sending: those that are under way are waited for.
+    """
     timeout = aiohttp.ClientTimeout(total=target.timeout, sock_connect=target.timeout)
     # Without a limit: a pool that makes requests wait would be a closed loop.
     connector = aiohttp.TCPConnector(limit=0)
@@ -69,7 +77,8 @@ async def replay(requests: Sequence[Request], target: Target, progress: Progress
         watching = asyncio.create_task(_watch(session, pages, engines))
         try:
             client = Client(session, target.url, time.monotonic() + _LEAD, {**body, **_STREAM})
-            answers, late = await _send_all(client, requests, measure, progress)
+            with _interrupt() as stopped:
+                answers, late = await _send_all(client, requests, measure, progress, stopped)
         finally:
             watching.cancel()
         for engine, page in zip(engines, pages, strict=True):
@@ -83,8 +92,30 @@ async def replay(requests: Sequence[Request], target: Target, progress: Progress
     )
 
 
+@contextlib.contextmanager
+def _interrupt() -> Iterator[asyncio.Event]:
+    """Set by the first SIGINT; a second one ends the program as it always does."""
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop() -> None:
+        stopped.set()
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)
+
+    loop.add_signal_handler(signal.SIGINT, stop)
+    try:
+        yield stopped
+    finally:
+        stop()
+
+
 async def _send_all(
-    client: Client, requests: Sequence[Request], measure: Measure, progress: Progress
+    client: Client,
+    requests: Sequence[Request],
+    measure: Measure,
+    progress: Progress,
+    stopped: asyncio.Event,
 ) -> tuple[list[Answer], float]:
     """The answers, and by how many seconds the latest request was late."""
     answers: list[Answer] = []
@@ -99,7 +130,10 @@ async def _send_all(
     for request in requests:
         answer = Answer(offset=request.offset - requests[0].offset)
         content = client.body(prompt(request, measure), request.output_tokens)
-        await asyncio.sleep(max(0.0, answer.offset - client.now()))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopped.wait(), max(0.0, answer.offset - client.now()))
+        if answers and stopped.is_set():
+            break
         late = max(late, client.now() - answer.offset)
         answers.append(answer)
         task = asyncio.create_task(client.complete(content, answer))

@@ -260,13 +260,39 @@ async def test_a_refusal_is_told_with_its_status() -> None:
     assert (done[0].error, done[0].ttft) == ("status 503: no room", None)
 
 
-async def replayed(answer: Callable[[web.Request], Any], timeout: float = 30) -> Any:
-    """A request of one text, so that nothing is measured first."""
+async def test_an_interrupt_ends_the_sending_and_what_was_sent_is_waited_for() -> None:
+    before, asked = signal.getsignal(signal.SIGINT), 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(0.3)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(CHOICE + END)
+        return response
+
+    done = await replayed(answer, count=600)
+    assert 3 <= len(done) < 600
+    assert len(done) == asked
+    assert {each.error for each in done} == {None}
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+async def replayed(
+    answer: Callable[[web.Request], Any], timeout: float = 30, count: int = 1
+) -> Any:
+    """Requests of one text, so that nothing is measured first."""
     app = web.Application()
     app.router.add_post("/v1/completions", answer)
-    request = Request(offset=0, output_tokens=1, segments=(Segment("t", 1),), text="a")
+    requests = [
+        Request(offset=n / 10, output_tokens=1, segments=(Segment("t", 1),), text="a")
+        for n in range(count)
+    ]
     async with TestServer(app) as server:
         target = Target(
             url=str(server.make_url("/")), model="m", headers={}, extra={}, timeout=timeout
         )
-        return (await replay([request], target, lambda *_: None)).answers
+        return (await replay(requests, target, lambda *_: None)).answers
