@@ -6,8 +6,11 @@ a deadline and a size limit, so that no caller can hold a thread for good.
 
 from __future__ import annotations
 
+import io
 import json
+import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -17,7 +20,29 @@ _LIMIT: Final = 64 * 1024
 """Bytes of a settings body; a full one has about 200."""
 
 _DEADLINE: Final = 5.0
-"""Seconds a connection may stay silent."""
+"""Seconds from one answer until all of the next request is here; and for sending an answer."""
+
+
+class _Reader(io.RawIOBase):
+    """What comes on a socket, until a deadline for all of it: silence and a trickle end alike."""
+
+    def __init__(self, source: socket.socket) -> None:
+        self._source = source
+        self._until = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def renew(self) -> None:
+        """The deadline counts from now on."""
+        self._until = time.monotonic() + _DEADLINE
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request took too long")
+        self._source.settimeout(left)
+        return self._source.recv_into(buffer)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -26,6 +51,16 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "kvserving-sharded-store"
     sys_version = ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self._reader = _Reader(self.connection)
+        self.rfile = io.BufferedReader(self._reader)
+
+    def handle_one_request(self) -> None:
+        self._reader.renew()
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         if self.path == "/v1/state":
@@ -58,6 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, reply: Reply) -> None:
         body = json.dumps(reply.body).encode()
+        self.connection.settimeout(_DEADLINE)
         self.send_response(reply.status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

@@ -7,6 +7,7 @@ over.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from typing import Any, Protocol
 from kvserving_sharded_store.exchange import Cause
 from kvserving_sharded_store.resp.ticket import Outcome, Verb
 from kvserving_sharded_store.tier import Ask, Tier
+
+_log = logging.getLogger(__name__)
 
 _CAUSES = {
     Outcome.ABSENT: Cause.ABSENT,
@@ -119,13 +122,18 @@ class Fetch:
                 missing.append((wanted, fresh))
         if not missing or tier is None:
             return
+        try:
+            ask = tier.ask(
+                Verb.GET,
+                [wanted.remote_key for wanted, _ in missing],
+                [self._local.view(memory) for _, memory in missing],
+                seconds,
+            )
+        except BaseException:
+            for _, memory in missing:
+                self._local.release(memory)
+            raise
         self._under_way += 1
-        ask = tier.ask(
-            Verb.GET,
-            [wanted.remote_key for wanted, _ in missing],
-            [self._local.view(memory) for _, memory in missing],
-            seconds,
-        )
         for wanted, _ in missing:
             self._asks[wanted.chunk] = ask
         ask.when_final(lambda done: self._arrived(done, missing))
@@ -133,7 +141,7 @@ class Fetch:
     def _arrived(self, ask: Ask, missing: Sequence[tuple[Wanted, Any]]) -> None:
         for (wanted, memory), outcome in zip(missing, ask.outcomes(), strict=True):
             if outcome is Outcome.DONE:
-                self._local.keep(wanted.local_key, memory)
+                self._keep(wanted, memory)
             with self._lock:
                 useful = outcome is Outcome.DONE and not self._released
                 if useful:
@@ -144,6 +152,13 @@ class Fetch:
             if not useful:
                 self._local.release(memory)
         self._one_less()
+
+    def _keep(self, wanted: Wanted, memory: Any) -> None:
+        """Cache what has come. A cache that does not want it costs the next request its hit."""
+        try:
+            self._local.keep(wanted.local_key, memory)
+        except Exception:  # noqa: BLE001 (whoever waits for the chunk must hear that it is here)
+            _log.exception("a chunk was not cached")
 
     def _one_less(self) -> None:
         with self._lock:

@@ -21,11 +21,16 @@ _MOST_BUFFERS: Final = 512
 
 
 _QUIET_SECONDS: Final = 2.0
-"""A call that moves not one byte for so long is given up, whatever its deadline: a host that is
+"""A call that moves next to nothing for so long is given up, whatever its deadline: a host that is
 gone says nothing, and a store has half a minute, in which nobody else would be served."""
+
+_TRICKLE_BYTES: Final = 64 * 1024
+"""Next to nothing: no value gets through at that pace, but its connection is taken all the same."""
 
 _LOOK_SECONDS: Final = 0.5
 """A call is interrupted so often, to see whether anything has moved in it."""
+
+_LOOKS: Final = int(_QUIET_SECONDS / _LOOK_SECONDS)
 
 
 class Transport(Protocol):
@@ -60,23 +65,33 @@ def remaining(deadline: float) -> float:
 
 
 class _Patience:
-    """How long a transfer may go on: until its deadline, and while something moves."""
+    """How long a transfer may go on: until its deadline, and while it gets on."""
 
     def __init__(self, deadline: float) -> None:
         self._deadline = deadline
+        self._moved = 0
+        self._looks = 0
         self._until = time.monotonic() + _QUIET_SECONDS
 
-    def seconds(self) -> float:
+    def seconds(self, most: float = _LOOK_SECONDS) -> float:
         """For the next call.
 
         Raises:
             DeadlineError: When there are none.
         """
-        return min(remaining(self._deadline), _LOOK_SECONDS)
+        now = time.monotonic()
+        if self._moved >= _TRICKLE_BYTES:
+            self._moved = self._looks = 0
+            self._until = now + _QUIET_SECONDS
+        elif now >= self._until and self._looks >= _LOOKS:
+            # Fewer looks in that time: this process was not running, and saw nothing.
+            raise DeadlineError("next to nothing moves")
+        self._looks += 1
+        return min(remaining(self._deadline), most)
 
-    def moved(self) -> None:
-        """A call moved something."""
-        self._until = time.monotonic() + _QUIET_SECONDS
+    def moved(self, count: int) -> None:
+        """A call moved so many bytes."""
+        self._moved += count
 
     def failed(self, error: OSError) -> None:
         """A call failed.
@@ -141,7 +156,7 @@ class Plain:
                 continue
             if count == 0:
                 raise InstanceError("closed by the other side")
-            patience.moved()
+            patience.moved(count)
             left = _advance(left, count)
 
     def some(self, most: int, deadline: float) -> bytes:
@@ -169,7 +184,7 @@ class Plain:
             except OSError as error:
                 patience.failed(error)
                 continue
-            patience.moved()
+            patience.moved(count)
             left = _advance(left, count)
 
     def abort(self) -> None:
@@ -180,7 +195,8 @@ class Plain:
             return  # not connected any more: nobody waits on it either
 
     def close(self) -> None:
-        """See ``Transport``."""
+        """See ``Transport``; for the server too, even where a fork has the socket open yet."""
+        self.abort()
         self._socket.close()
 
     def _wake_at(self, count: int) -> None:
@@ -198,27 +214,31 @@ class Tls:
 
     def fill(self, buffers: Sequence[memoryview], deadline: float) -> None:
         """See ``Transport``."""
+        patience = _Patience(deadline)
         for buffer in buffers:
             left = buffer
             while len(left):
-                left = left[self._read(left, deadline) :]
+                left = left[self._read(left, patience) :]
 
     def some(self, most: int, deadline: float) -> bytes:
         """See ``Transport``."""
         data = bytearray(most)
-        return bytes(data[: self._read(memoryview(data), deadline)])
+        return bytes(data[: self._read(memoryview(data), _Patience(deadline))])
 
     def send(self, buffers: Sequence[bytes | memoryview], deadline: float) -> None:
         """See ``Transport``."""
+        patience = _Patience(deadline)
         for buffer in buffers:
             left = memoryview(buffer)
             while left:
                 # Each call ends with a record at the latest, so it need not be interrupted.
-                self._socket.settimeout(min(remaining(deadline), _QUIET_SECONDS))
+                self._socket.settimeout(patience.seconds(_QUIET_SECONDS))
                 try:
-                    left = left[self._socket.send(left) :]
+                    count = self._socket.send(left)
                 except OSError as error:
                     raise translated(error) from error
+                patience.moved(count)
+                left = left[count:]
 
     def abort(self) -> None:
         """See ``Transport``."""
@@ -229,17 +249,19 @@ class Tls:
             return
 
     def close(self) -> None:
-        """See ``Transport``."""
+        """See ``Transport``, and ``Plain.close``."""
+        self.abort()
         self._socket.close()
 
-    def _read(self, into: memoryview, deadline: float) -> int:
-        self._socket.settimeout(min(remaining(deadline), _QUIET_SECONDS))
+    def _read(self, into: memoryview, patience: _Patience) -> int:
+        self._socket.settimeout(patience.seconds(_QUIET_SECONDS))
         try:
             count = self._socket.recv_into(into)
         except OSError as error:
             raise translated(error) from error
         if count == 0:
             raise InstanceError("closed by the other side")
+        patience.moved(count)
         return count
 
 

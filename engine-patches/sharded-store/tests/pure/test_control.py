@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvserving_sharded_store import control_http
 from kvserving_sharded_store.control import SYNC_LOADING, Control, parse_settings, settings_body
 from kvserving_sharded_store.control_http import ControlServer
 from kvserving_sharded_store.policy import Model, Rules, Wanted
@@ -168,3 +171,62 @@ def test_over_http(served: tuple[Control, int]) -> None:
 def test_a_body_without_a_bound_is_refused(served: tuple[Control, int]) -> None:
     _, port = served
     assert call(port, "PUT", "/v1/settings", b" " * 70_000, If_Match="s1")[0] == 413
+
+
+@pytest.mark.parametrize(
+    "begun", [b"GET /v1/st", b"PUT /v1/settings HTTP/1.1\r\nContent-Length: 60000\r\n\r\n"]
+)
+def test_a_request_that_comes_byte_by_byte_holds_no_thread(
+    served: tuple[Control, int], monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(control_http, "_DEADLINE", 0.5)
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", served[1]), 10) as slow:
+        slow.sendall(begun)
+        slow.settimeout(0.05)
+        while True:
+            try:
+                if not slow.recv(1):
+                    break
+            except TimeoutError:
+                slow.sendall(b"x")
+            except OSError:
+                break  # it was closed with something unread
+            assert time.monotonic() - began < 5.0, "the connection is held"
+    assert call(served[1], "GET", "/v1/state")[0] == 200
+
+
+def test_several_requests_over_one_connection(served: tuple[Control, int]) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", served[1], timeout=5)
+    for mode in ("Async", "Bypass", "Auto"):
+        connection.request("PUT", "/v1/settings", json.dumps({"mode": mode}), {"If-Match": "s1"})
+        assert json.load(connection.getresponse())["settings"]["mode"] == mode
+    connection.close()
+
+
+numbers = st.integers() | st.floats() | st.integers(0, 10**400)
+anything = st.recursive(
+    st.none() | st.booleans() | st.text(max_size=5) | numbers,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+names = st.sampled_from(["mode", "minTokens", "model", "hotPercent"])
+model = st.dictionaries(st.sampled_from(["R", "s", "B", "te", "tw", "x"]), numbers)
+
+
+@given(anything | st.dictionaries(names, anything | st.sampled_from(list(Wanted)) | model))
+def test_any_body_is_put_in_force_as_it_is_or_changes_nothing(body: Any) -> None:
+    control = make()
+    before = control.state().body["settings"]
+    reply = control.put(json.loads(json.dumps(body)), "s1")
+    after = control.state().body["settings"]
+    assert parse_settings(json.loads(json.dumps(after)), frozenset()) == control.rules
+    if reply.status == 200:
+        sent = {name: value for name, value in body.items() if value is not None}
+        if "model" in sent:
+            sent["model"] = {name: float(value) for name, value in sent["model"].items()}
+        assert {name: after[name] for name in sent} == sent
+    else:
+        assert reply.status == 422
+        assert reply.body["remedy"]
+        assert after == before

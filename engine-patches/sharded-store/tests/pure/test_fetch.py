@@ -69,6 +69,18 @@ def test_a_fetch_that_cannot_be_begun_holds_nothing() -> None:
         assert tier.close()
 
 
+def test_what_the_tier_does_not_take_or_the_cache_does_not_want_is_given_back() -> None:
+    local = Memory(set())
+    tier = Tier([NOBODY], Options())
+    try:
+        local.view = lambda _memory: memoryview(b"")  # type: ignore[method-assign]
+        with pytest.raises(ValueError, match="buffer"):
+            Fetch(local, tier, [wanted("a", "b")], 5.0)
+        assert local.holds == 0
+    finally:
+        assert tier.close()
+
+
 def test_a_fetch_knows_which_chunks_it_is_of() -> None:
     fetch = Fetch(Memory({"a", "b"}), None, [wanted("a", "b")], 1.0)
     assert fetch.is_of(wanted("a", "b"))
@@ -100,9 +112,9 @@ class Instance:
     def submit(self, ticket: Ticket) -> None:
         self.got.append(ticket)
 
-    def answer(self) -> None:
+    def answer(self, outcome: Outcome = Outcome.ABSENT) -> None:
         for index in range(len(self.got[0].keys)):
-            self.got[0].settle(index, Outcome.ABSENT)
+            self.got[0].settle(index, outcome)
 
 
 class Places:
@@ -113,6 +125,31 @@ class Places:
 
     def places(self, key: bytes, verb: Verb) -> tuple[int, ...]:
         return Moved((0, 1))
+
+
+def test_a_chunk_that_the_cache_does_not_want_is_here_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(_key: Any, _memory: Any) -> None:
+        raise RuntimeError("full")
+
+    local, (tier, instance) = Memory(set()), one_instance()
+    monkeypatch.setattr(local, "keep", full)
+    fetch = Fetch(local, tier, [wanted("a", "b")], 60.0)
+    final: list[Fetch] = []
+    fetch.when_final(final.append)
+    instance.answer(Outcome.DONE)
+    assert final == [fetch]
+    assert fetch.leading([0, 1]) == 2
+    fetch.release()
+    assert local.holds == 0
+
+
+def one_instance() -> tuple[Tier, Instance]:
+    instance: Any = Instance(answers=True)
+    tier = Tier([], Options())
+    tier.instances = (instance,)
+    return tier, instance
 
 
 def test_giving_up_between_two_places_of_a_key_gives_its_buffer_back() -> None:
