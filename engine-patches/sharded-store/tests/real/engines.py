@@ -396,3 +396,19 @@ class Engine:
         for process in self._processes:
             process.kill()
             process.join()
+
+    def killed_meanwhile(
+        self, victim: int, after: float, name: str, *arguments: Any, seconds: float = 30.0
+    ) -> list[Any]:
+        """What the other ranks say of a command in which one is killed: results, or errors."""
+        for pipe in self._pipes:
+            pipe.send((name, arguments, {}))
+        threading.Event().wait(after)
+        self._processes[victim].kill()
+        deadline, said = time.monotonic() + seconds, []
+        for rank, pipe in enumerate(self._pipes):
+            if rank != victim:
+                left = max(0.0, deadline - time.monotonic())
+                assert pipe.poll(left), f"rank {rank} waits for one that is gone"
+                said.append(pipe.recv())
+        return said

@@ -343,6 +343,13 @@ class Vllm:
                         found.add(int(entry.name))
         return found
 
+    def worker(self, rank: int) -> int:
+        """The process of a tensor-parallel rank, by the name that vLLM gives it."""
+        name = f"VLLM::Worker_TP{rank}"
+        titles = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in self.pids()}
+        [found] = [pid for pid, title in titles.items() if title.startswith(name)]
+        return found
+
     def terminate(self, seconds: float = 30.0) -> float:
         """SIGTERM to the server; seconds until every process of it is gone."""
         began = time.monotonic()

@@ -29,8 +29,9 @@ from .serving import lasting_port
 from .test_resp import connect_all, empty, make, run, ticket
 from .test_tls import certificate, sealed
 
-MOMENT = 0.5
-"""Seconds for what has to be broken off: far below any deadline of these tests."""
+MOMENT = 1.5
+"""Seconds for what has to be broken off: below any deadline of these tests, and below the two
+seconds after which an instance that says nothing is given up."""
 CONNECT = 1.6
 """Seconds where a connection is being made, which may take one."""
 LONG = 60.0
@@ -49,12 +50,13 @@ def closes(closed: Instance | Tier, waiting: list[Ticket] | list[Ask], seconds: 
     assert all(finals.acquire(timeout=0) for _ in waiting), "a question is without an outcome"
 
 
-def asks(instance: Instance, verb: Verb, size: int = 4 << 20) -> Ticket:
+def asks(instance: Instance, verb: Verb, size: int = 4 << 20, times: int = 1) -> list[Ticket]:
     """Something of every thread."""
     keys, values = make(16, size)
-    asked = ticket(verb, keys, values if verb.carries else [], seconds=LONG)
-    instance.submit(asked)
-    return asked
+    made = [ticket(verb, keys, values if verb.carries else [], seconds=LONG) for _ in range(times)]
+    for asked in made:
+        instance.submit(asked)
+    return made
 
 
 @pytest.fixture
@@ -75,7 +77,7 @@ def test_every_verb_over_connections_to_an_instance_that_is_frozen(
     instance = Instance(server.address)
     connect_all(instance)
     frozen()
-    asked = [asks(instance, verb) for _ in range(3)]
+    asked = asks(instance, verb, times=3)
     until(lambda: bool(instance._running))
     closes(instance, asked, MOMENT)
 
@@ -107,12 +109,12 @@ def test_connecting_to_one_that_is_frozen_or_to_none_that_answers(
 ) -> None:
     frozen()
     instance = Instance(server.address)
-    asked = [asks(instance, Verb.GET)]
+    asked = asks(instance, Verb.GET)
     until(lambda: bool(instance._running))
     closes(instance, asked, CONNECT)
     with closing(Deaf(lasting_port())) as deaf:
         instance = Instance(Address("127.0.0.1", deaf.port))
-        asked = [asks(instance, Verb.SET)]
+        asked = asks(instance, Verb.SET)
         until(lambda: bool(instance._running))
         closes(instance, asked, CONNECT)
 
@@ -124,7 +126,7 @@ def test_a_handshake_with_one_that_is_frozen(tmp_path: Path) -> None:
     try:
         context = ssl.create_default_context()
         instance = Instance(Address("127.0.0.1", port, tls=True), Options(context=context))
-        asked = [asks(instance, Verb.GET)]
+        asked = asks(instance, Verb.GET)
         until(lambda: bool(instance._running))
         closes(instance, asked, CONNECT)
     finally:
@@ -140,7 +142,7 @@ def test_looking_for_one_that_was_given_up(server: Server, frozen: Callable[[], 
     instance.submit(short)
     until(lambda: instance.is_open)
     until(lambda: instance._retrying)
-    closes(instance, [asked, short], CONNECT)
+    closes(instance, [*asked, short], CONNECT)
 
 
 @contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -233,7 +236,7 @@ def test_what_waited_for_too_long_costs_no_connection(server: Server, instance: 
     run(instance, Verb.GET, keys, empty(values))
     connects = instance.stats.counts()["connects"]
     # Behind these, nothing else is begun before its deadline.
-    long = [ticket(Verb.GET, keys, empty(values)) for _ in range(30)]
+    long = [ticket(Verb.GET, keys, empty(values), seconds=60.0) for _ in range(30)]
     short = [ticket(Verb.GET, keys, empty(values), seconds=0.01) for _ in range(50)]
     for each in (*long, *short):
         instance.submit(each)
@@ -383,3 +386,83 @@ def test_an_instance_that_is_not_valkey_is_a_failure(server: Server) -> None:
     finally:
         assert wrong.close(5.0)
         proxy.close()
+
+
+def test_an_instance_that_is_full_takes_nothing_and_gives_what_it_has() -> None:
+    full = Server("--maxmemory", "24mb", "--maxmemory-policy", "noeviction").start()
+    instance = Instance(full.address)
+    try:
+        keys, values = make(40)
+        stored = run(instance, Verb.SET, keys, values)
+        assert {DONE, FAILED} == set(stored)
+        there = [index for index, outcome in enumerate(stored) if outcome is DONE]
+        read = empty(values)
+        assert run(instance, Verb.GET, keys, read) == tuple(
+            DONE if outcome is DONE else ABSENT for outcome in stored
+        )
+        assert all(read[index] == values[index] for index in there)
+        # It is no failure of the instance: what it has goes on being read at once.
+        refused = 0
+        for number in range(20):
+            # What a store itself takes for a moment counts as full as well, so some may fit.
+            refused += run(instance, Verb.SET, [b"more-%d" % number], values[:1]) == (FAILED,)
+            assert run(instance, Verb.EXISTS, [keys[there[0]]]) == (DONE,)
+        assert refused >= 10
+        assert instance.stats.counts().get("breaker_openings", 0) == 0
+        assert instance.stats.counts()["connects"] <= 4
+        # And once there is room again it is used.
+        assert set(run(instance, Verb.REMOVE, [keys[index] for index in there])) == {DONE}
+        assert run(instance, Verb.SET, keys[-1:], values[-1:]) == (DONE,)
+    finally:
+        assert instance.close(5.0)
+        full.kill()
+
+
+def test_a_fork_that_outlives_a_connection_does_not_keep_it_at_the_server(
+    server: Server, instance: Instance
+) -> None:
+    def connections() -> int:
+        listed = server.ask(b"CLIENT", b"LIST", b"TYPE", b"normal")
+        return listed.count(b" addr=") - 1  # that of the question
+
+    keys, values = make(8)
+    run(instance, Verb.SET, keys, values)
+    connect_all(instance)
+    assert connections() == 4
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    try:
+        # The parent's connections are its own all the same, and end when it ends them.
+        read = empty(values)
+        assert run(instance, Verb.GET, keys, read) == (DONE,) * 8
+        assert read == values
+        assert instance.close(5.0)
+        until(lambda: connections() == 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_log_that_cannot_be_written_costs_no_answer(server: Server) -> None:
+    full = logging.FileHandler("/dev/full")
+    full.setFormatter(logging.Formatter("x" * 10_000 + "%(message)s"))
+    logger = logging.getLogger("kvserving_sharded_store")
+    logger.addHandler(full)
+    keys, values = make(2, 100)
+    instance = Instance(server.address)
+    try:
+        assert run(instance, Verb.SET, keys, values) == (DONE, DONE)
+        for _ in range(3):
+            server.kill()
+            assert run(instance, Verb.GET, keys, empty(values)) == (FAILED, FAILED)
+            until(lambda: instance.is_open)
+            server.start()
+            until(lambda: not instance.is_open)
+            assert run(instance, Verb.SET, keys, values) == (DONE, DONE)
+    finally:
+        logger.removeHandler(full)
+        with contextlib.suppress(OSError):
+            full.close()
+        assert instance.close(5.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -155,6 +156,37 @@ def test_an_instance_killed_in_mid_load_is_an_agreed_prefix_and_comes_back(
         assert shorter, "no instance was killed before its chunks had come"
     finally:
         engine.kill()
+
+
+@pytest.mark.parametrize("world", [2])
+def test_a_rank_killed_in_mid_load_leaves_nobody_waiting_and_the_tier_whole(
+    world: int, servers: list[Server]
+) -> None:
+    # Two ranks: of more, those that do not talk to the dead one learn it from the engine, which ends
+    # all of them (tests/real/test_vllm.py).
+    stored(world, options(servers))
+    chance, ended = random.Random(world), 0
+    for _ in range(3):
+        engine = Engine(world, **options(servers))
+        try:
+            # One rank comes half a second late: the others wait for it, in a collective.
+            victim = chance.randrange(world)
+            engine.one(victim, "fault", "slow")
+            began = time.monotonic()
+            after = chance.choice([0.1, 0.3, 0.5, 0.51, 0.52])
+            for kind, value in engine.killed_meanwhile(victim, after, "retrieve", None, 1, COUNT):
+                # The engine ends with an error then; what is said to be loaded is right.
+                ended += kind == "error"
+                assert kind == "error" or engine.prefix([value]) >= 0
+            assert time.monotonic() - began < 10.0
+        finally:
+            engine.kill()
+    assert ended, "no rank was killed before the others had loaded"
+    fresh = Engine(world, **options(servers))
+    try:
+        assert fresh.prefix(fresh.all("retrieve", None, 1, COUNT)) == whole(COUNT)
+    finally:
+        fresh.kill()
 
 
 def test_a_password_changed_at_a_restart_costs_hits_until_the_ranks_have_it() -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -289,6 +290,45 @@ def test_sigterm_under_load_ends_beside_instances_that_say_nothing(
         # Two ranks and the scheduler closed the store by themselves, and left nothing behind.
         assert engine.log.count("services stopped successfully") == 3
         assert "did not end in time" not in engine.log
+
+
+def test_a_rank_killed_under_load_ends_the_engine_and_the_tier_stays_whole(
+    make: Make, tier: list[Server]
+) -> None:
+    texts = [prompt(400 + number, TOKENS) for number in range(4)]
+    with serving(make("mla", attention="MLA")) as (engine,):
+        want = {text: engine.ask(text, 4) for text in texts}
+        stored(tier, [len(texts) * 8, len(texts) * 7])
+        for text in texts:
+            engine.forget()
+            want[text] = engine.ask(text, 4)
+        ended = threading.Event()
+
+        def client(number: int) -> None:
+            while not ended.is_set():
+                with suppress(OSError):
+                    engine.forget()
+                if engine.ask(texts[number], 4).error:
+                    return
+
+        clients = [threading.Thread(target=client, args=(number,)) for number in range(len(texts))]
+        for each in clients:
+            each.start()
+        until(lambda: engine.metric("kvserving_store_loads_total") > 40, 60, "hits are loaded")
+        os.kill(engine.worker(1), signal.SIGKILL)
+        try:
+            until(lambda: not engine.pids(), 30, "the engine ended by itself")
+        finally:
+            ended.set()
+        for each in clients:
+            each.join(30)
+            assert not each.is_alive(), "a client is left without an answer"
+    with serving(make("mla", attention="MLA", patience=60)) as (fresh,):
+        for text in texts:
+            got, hit = fresh.asked(text, 4)
+            assert hit == HIT
+            assert (got.tokens, got.logprobs) == (want[text].tokens, want[text].logprobs)
+        fresh.terminate()
 
 
 def test_mla_chunks_that_go_between_lookup_and_load_leave_a_hit_of_that_length(
