@@ -162,8 +162,8 @@ def test_an_instance_killed_in_mid_load_is_an_agreed_prefix_and_comes_back(
 def test_a_rank_killed_in_mid_load_leaves_nobody_waiting_and_the_tier_whole(
     world: int, servers: list[Server]
 ) -> None:
-    # Two ranks: of more, those that do not talk to the dead one learn it from the engine, which ends
-    # all of them (tests/real/test_vllm.py).
+    # Two ranks: of more, those that do not talk to the dead one learn it from the engine, which
+    # ends all of them (tests/real/test_vllm.py).
     stored(world, options(servers))
     chance, ended = random.Random(world), 0
     for _ in range(3):
