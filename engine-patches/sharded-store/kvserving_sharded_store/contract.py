@@ -140,6 +140,7 @@ SITES: Final = (
     ("vllm.v1.engine.async_llm", "self.output_handler"),
     ("vllm.v1.engine.async_llm", "self.output_processor"),
     ("vllm.v1.engine.async_llm", "self.vllm_config"),
+    ("vllm.v1.engine.async_llm", "cancel_task_threadsafe(handler)"),  # what ``leave`` makes up for
     ("vllm.v1.engine.exceptions", "class EngineDeadError("),
     ("vllm.v1.core.sched.scheduler", "self.connector.get_num_new_matched_tokens("),
     ("vllm.v1.core.sched.scheduler", "self.connector.update_state_after_alloc("),
