@@ -30,7 +30,7 @@ from typing import Any
 
 import tiny_model
 import torch
-from granikv.measure.server import Server, first_tokens, wait
+from granikv.measure.server import Server, end_on_terminate, first_tokens, wait
 from greedy import TIE, Answer, Comparison, Errors, ask, parting, together
 
 TOKENS = 32
@@ -240,6 +240,34 @@ def start(given: argparse.Namespace, chosen: Sequence[str]) -> list[Server]:
     return servers
 
 
+def compare(
+    given: argparse.Namespace, servers: Sequence[Server], up: Sequence[Server],
+    report: dict[str, Any],
+) -> list[str]:  # fmt: skip
+    """Every variant that is up against the stock server; which of the rules were broken."""
+    broken = [f"{s.name} is not up" for s in servers if s not in up]
+    if servers[0] not in up:
+        return broken
+    errors = Errors(tiny_model.Reference("cuda" if torch.cuda.is_available() else "cpu"))
+    stock = Stock(servers[0], errors, report.setdefault("stock", Rows(given.out, report)))
+    for i, server in enumerate(servers[1:]):
+        if server not in up:
+            continue
+        rows = report.setdefault(server.name, Rows(given.out, report))
+        compared = Comparison(servers[0], server, errors, given.work / f"{server.name}.jsonl")
+        try:
+            check(stock, server, 9197 + i, compared, rows)
+        except Exception as error:  # noqa: BLE001  the log tells more
+            rows["error"] = repr(error)
+            broken.append(f"{server.name}: {error!r}")
+        control = report.get(CONTROL, {}).get("no ties per answer")
+        found = judge(server.name, rows, compared, errors.summary(), control)
+        broken += found if server.name != CONTROL else []
+        report |= {"broken": broken, "error against float32": errors.summary()}
+        rows["alive"] = server.alive()
+    return broken
+
+
 def main() -> int:
     """0 when the rules above hold for each of our servers."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -249,40 +277,20 @@ def main() -> int:
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     tiny_model.write(given.work / "model")
-    chosen = given.ours.split(",")
-    servers = start(given, chosen)
-    up = wait(servers, 220)
-    first_tokens(up)
+    end_on_terminate()
+    servers = start(given, given.ours.split(","))
     report: dict[str, Any] = {"rules": __doc__.split("Passed is")[1], "tie": TIE}
-    broken = [f"{s.name} is not up" for s in servers if s not in up]
+    up, broken = list[Server](), list[str]()
     try:
-        if servers[0] in up:
-            errors = Errors(tiny_model.Reference("cuda" if torch.cuda.is_available() else "cpu"))
-            control = report.setdefault("stock", Rows(given.out, report))
-            stock = Stock(servers[0], errors, control)
-            for i, server in enumerate(servers[1:]):
-                if server in up:
-                    rows = report.setdefault(server.name, Rows(given.out, report))
-                    compared = Comparison(
-                        servers[0], server, errors, given.work / f"{server.name}.jsonl"
-                    )
-                    try:
-                        check(stock, server, 9197 + i, compared, rows)
-                    except Exception as error:  # noqa: BLE001  the log tells more
-                        rows["error"] = repr(error)
-                        broken.append(f"{server.name}: {error!r}")
-                    control = report.get(CONTROL, {}).get("no ties per answer")
-                    found = judge(server.name, rows, compared, errors.summary(), control)
-                    broken += found if server.name != CONTROL else []
-                    rows["alive"] = server.alive()
-            report["error against float32"] = errors.summary()
+        up = wait(servers, 220)
+        first_tokens(up)
+        broken = compare(given, servers, up, report)
     finally:
         for server in servers:
             server.stop(2)
-    for server in servers:
-        if server not in up or any(b.startswith(server.name) for b in broken):
-            sys.stdout.write(f"--- {server.name}\n{server.tail(60)}\n")
-    report["broken"] = broken
+            if server not in up or any(b.startswith(server.name) for b in broken):
+                sys.stdout.write(f"--- {server.name}\n{server.tail(60)}\n")
+    report["broken"], report["finished"] = broken, True
     given.out.write_text(json.dumps(report, indent=1) + "\n")
     sys.stdout.write("passed\n" if not broken else "broken:\n" + "\n".join(broken) + "\n")
     return 1 if broken else 0

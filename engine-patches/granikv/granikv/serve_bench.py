@@ -8,9 +8,11 @@ alone: the HOT share from 20 to 50 % and back under load, and one load at severa
 """
 
 import argparse
+import itertools
 import json
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -21,7 +23,7 @@ from granikv.dispatch import load_table
 from granikv.measure import amdahl
 from granikv.measure.arms import ARMS, FALLBACK, SHAPES, Sizes, control_port, start
 from granikv.measure.load import Load, Outcome, drive
-from granikv.measure.server import Server, first_tokens, wait
+from granikv.measure.server import Server, end_on_terminate, first_tokens, wait
 
 LOADS = {
     "512": Load("512", (512,)),
@@ -32,7 +34,7 @@ LOADS = {
     "4x": Load("4x", (16384, 8192, 4096, 2048)),
     "16x": Load("16x", tuple(1024 * (i % 8 + 1) for i in range(16))),
 }
-RESIZES = (50, 20) * 8
+RESIZES = (50, 20)
 SHARES = (5, 20, 40, 60, 80)
 
 
@@ -48,11 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--context", type=int, default=20_000)
     parser.add_argument("--fraction", type=float, default=0.92, help="of the GPU, all together")
     parser.add_argument("--percent", type=int, default=40, help="HOT share at start")
+    parser.add_argument("--resize-requests", type=int, default=2400, help="served during resize")
     parser.add_argument("--work", type=Path, default=Path("serve-bench"), help="models and logs")
     parser.add_argument("--seconds", type=float, default=math.inf, help="start no load after this")
     parser.add_argument("--up", type=float, default=240.0, help="seconds to wait for servers")
     given = parser.parse_args(arguments)
     began = time.monotonic()
+    end_on_terminate()
     sizes = Sizes(given.shape, given.tokens, given.context, given.fraction, given.percent)
     servers = start(given.arms.split(","), sizes, given.work)
     try:
@@ -129,7 +133,10 @@ class Bench:
         if self._time_is_up(name, ours) or ours is None:
             return
         try:
-            self.extra[name] = resize(ours) if name == "resize" else sweep(ours)
+            percent, requests = self.given.percent, self.given.resize_requests
+            self.extra[name] = (
+                resize(ours, percent, requests) if name == "resize" else sweep(ours, percent)
+            )
         except Exception as error:  # noqa: BLE001  the other loads go on
             self.extra[name] = {"error": repr(error)}
         say(f"{name}: {json.dumps(self.extra[name])}")
@@ -176,17 +183,31 @@ def set_share(server: Server, percent: int, limit: float = 15.0) -> str:
     return f"{percent} %: {status} {answer.get('error', state.get('reason'))}"
 
 
-def resize(server: Server) -> dict[str, Any]:
-    """20 to 50 and back, eight times, while four prefixes are served; step times during it."""
+def resize(server: Server, percent: int, requests: int) -> dict[str, Any]:
+    """20 to 50 and back for as long as four prefixes are served; step times beside it and without.
+
+    `percent` is the share to leave behind.  A resize is in force after about a second, with three
+    steps beside it, and a 99th percentile wants more than a hundred.
+    """
     server.post("/flush_cache")
     seen = [set_share(server, 20)]
+    over = threading.Event()
 
-    def turn() -> None:
-        time.sleep(2.0)
-        seen.extend(set_share(server, percent) for percent in RESIZES)
+    def turns() -> None:
+        over.wait(2.0)
+        for wanted in itertools.cycle(RESIZES):
+            if over.is_set():
+                return
+            try:
+                seen.append(set_share(server, wanted))
+            except (OSError, ValueError, KeyError) as error:
+                seen.append(f"{wanted} %: {error!r}")
+                over.wait(1.0)
 
-    outcome = drive(server, replace(LOADS["4x"], requests=1280), turn)
+    load = replace(LOADS["4x"], requests=requests, rate=100.0)
+    outcome = drive(server, load, turns, over)
     found = counters(server)
+    seen.append(set_share(server, percent))
     times = {k.removeprefix("granikv_decode_"): v for k, v in found.items() if "_decode_" in k}
     quiet, busy = (times.get(f"step_microseconds_{x}_p99") for x in ("quiet", "resizing"))
     return {
@@ -195,14 +216,16 @@ def resize(server: Server) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def sweep(server: Server) -> list[dict[str, Any]]:
-    """One load at several HOT shares."""
+def sweep(server: Server, left: int) -> list[dict[str, Any]]:
+    """One load at several HOT shares; `left` is the share to leave behind."""
     found = []
     for percent in SHARES:
         server.post("/flush_cache")
         said = set_share(server, percent)
         found.append({"percent": percent, "said": said, **row(drive(server, LOADS["4x"]))})
         say(json.dumps(found[-1]))
+    server.post("/flush_cache")
+    set_share(server, left)
     return found
 
 

@@ -55,9 +55,7 @@ ARMS = {
     "granikv-paged": Arm(
         "granikv-paged", ("--attention-backend", "granikv"), {"GRANIKV_FORCE": "paged.fused"}
     ),
-    "granikv-overlap": Arm(
-        "granikv-overlap", ("--attention-backend", "granikv"), {"GRANIKV_GRAPH_MODE": "overlap"}
-    ),
+    "granikv-overlap": Arm("granikv-overlap", FA3_PREFILL, {"GRANIKV_GRAPH_MODE": "overlap"}),
 }
 # What stands in for an arm that does not come up.
 FALLBACK = {"granikv-fa3": "granikv", "fa3": "triton"}
@@ -74,19 +72,24 @@ class Sizes:
     percent: int  # HOT
 
 
-def start(
-    names: Sequence[str], sizes: Sizes, work: Path, taken: Mapping[str, Server] | None = None
-) -> dict[str, Server]:
-    """These arms at once, on ports behind those already taken."""
+def prepare(sizes: Sizes, work: Path) -> tuple[Path, list[str]]:
+    """Write the model's configuration; its folder, and the flags of every arm."""
     model = work / sizes.shape
     model.mkdir(parents=True, exist_ok=True)
     (model / "config.json").write_text(json.dumps(COMMON | SHAPES[sizes.shape]))
-    flags = (
+    return model, [
         "--load-format", "dummy", "--skip-tokenizer-init", "--dtype", "bfloat16",
         "--context-length", str(sizes.context), "--max-total-tokens", str(sizes.tokens),
         "--max-running-requests", "256", "--mem-fraction-static", str(sizes.fraction),
         "--chunked-prefill-size", "8192", "--cuda-graph-bs-decode", *GRAPHS,
-    )  # fmt: skip
+    ]  # fmt: skip
+
+
+def start(
+    names: Sequence[str], sizes: Sizes, work: Path, taken: Mapping[str, Server] | None = None
+) -> dict[str, Server]:
+    """These arms at once, on ports behind those already taken."""
+    model, flags = prepare(sizes, work)
     servers = {}
     for i, name in enumerate(names, len(taken or ())):
         arm = ARMS[name]

@@ -73,12 +73,14 @@ def _body(prefix: str, turn: Sequence[int], output: int) -> bytes:
 
 
 def drive(
-    server: Server, load: Load, meanwhile: Callable[[], None] | None = None, *, fresh: bool = True
-) -> Outcome:
+    server: Server, load: Load, meanwhile: Callable[[], None] | None = None,
+    over: threading.Event | None = None, *, fresh: bool = True,
+) -> Outcome:  # fmt: skip
     """Flush, warm the prefixes, then send everything at its time; waits for the last answer.
 
-    `meanwhile` runs in a thread of its own from the first arrival on; the load does not wait for
-    it.  `fresh=False` leaves the prefix cache as it is.
+    `meanwhile` runs in a thread of its own from the first arrival on; `over` is set at the last
+    answer, and what `meanwhile` then still does is waited for and counts for nothing.
+    `fresh=False` leaves the prefix cache as it is.
     """
     warm, requests = bodies(load)
     if fresh:
@@ -98,8 +100,8 @@ def drive(
 
     began = time.monotonic()
     threads = []
-    if meanwhile is not None:
-        threading.Thread(target=meanwhile, daemon=True).start()
+    beside = threading.Thread(target=meanwhile or (lambda: None), daemon=True)
+    beside.start()
     for at, body in requests:
         time.sleep(max(0.0, began + at - time.monotonic()))
         threads.append(threading.Thread(target=ask, args=(body,)))
@@ -108,6 +110,9 @@ def drive(
         thread.join()
     seconds = time.monotonic() - began
     after = server.metrics()
+    if over is not None:
+        over.set()
+    beside.join()
 
     def mean(name: str) -> float:
         total, count = (

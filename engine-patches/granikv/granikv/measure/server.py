@@ -20,6 +20,11 @@ COMMON = (
 )  # fmt: skip
 
 
+def arguments(model: Path, port: int, flags: Sequence[str]) -> list[str]:
+    """What `sglang.launch_server` gets."""
+    return ["--model-path", str(model), "--port", str(port), *COMMON, *flags]
+
+
 class Server:
     """One server in its own process group; its log goes to a file."""
 
@@ -30,8 +35,7 @@ class Server:
         self.name, self.port, self.log = name, port, log
         self.started, self.seconds = time.monotonic(), 0.0
         command = [
-            sys.executable, "-m", "sglang.launch_server", "--model-path", str(model),
-            "--port", str(port), *COMMON, *flags,
+            sys.executable, "-m", "sglang.launch_server", *arguments(model, port, flags)
         ]  # fmt: skip
         with log.open("ab") as out:
             self.process = subprocess.Popen(
@@ -105,6 +109,15 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+
+def end_on_terminate() -> None:
+    """SIGTERM ends this process by an exception, so that the servers it started are stopped."""
+
+    def leave(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, leave)
 
 
 def wait(servers: Sequence[Server], limit: float) -> list[Server]:
