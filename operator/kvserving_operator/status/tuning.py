@@ -100,7 +100,9 @@ def _worth(model: CostModelStatus | None) -> Condition:
     type_ = ConditionType.TIER_WORTH_READING
     saved = None if model is None else model.engine_milliseconds_saved
     gained = None if model is None else model.first_token_milliseconds_gained
-    if model is None or saved is None or gained is None:
+    tokens, busy = (None, None) if model is None else (model.hit_tokens, model.busy_percent)
+    # What was published has all of them; what somebody else has written may not.
+    if saved is None or gained is None or tokens is None or busy is None:
         return condition(
             type_,
             status=_UNKNOWN,
@@ -110,8 +112,8 @@ def _worth(model: CostModelStatus | None) -> Condition:
         )
     sooner = f"comes {gained} ms sooner" if gained >= 0 else f"comes {-gained} ms later"
     message = (
-        f"a hit of {model.hit_tokens:,} tokens saves {saved} ms of the engine, and its first token "
-        f"{sooner}, at {model.busy_percent} % busy"
+        f"a hit of {tokens:,} tokens saves {saved} ms of the engine, and its first token "
+        f"{sooner}, at {busy} % busy"
     )
     if saved > 0 or gained > 0:
         return condition(type_, status=_TRUE, reason=Reason.SAVES_TIME, message=message)

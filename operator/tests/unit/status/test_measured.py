@@ -5,12 +5,19 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kvserving_operator.api.conditions import ConditionStatus, ConditionType, Reason, find
-from kvserving_operator.api.v1alpha1 import KVServingStatus, TuningChange, TuningStatus
+from kvserving_operator.api.v1alpha1 import (
+    CostModelStatus,
+    KVServingStatus,
+    TuningChange,
+    TuningStatus,
+)
 from kvserving_operator.fit import Numbers
 from kvserving_operator.measure import Knowledge
 from kvserving_operator.status import compute, decide, decisions
@@ -82,6 +89,27 @@ def test_a_tier_that_is_too_slow_is_not_worth_reading():
     assert "ms later" in found.message
     assert made.model is not None
     assert made.model.break_even_tokens_now is None, "no length is worth it"
+
+
+ANY = st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 200)
+SHOWN = st.fixed_dictionaries(
+    {
+        name: st.none() | st.text(max_size=8) | st.sampled_from(["1e10", "nan", "1e400", "-1"])
+        if field.annotation is not None and str in get_args(field.annotation)
+        else ANY
+        for name, field in CostModelStatus.model_fields.items()
+    },
+)
+
+
+@given(shown=SHOWN, knowledge=st.sampled_from([Knowledge(), KNOWN, replace(KNOWN, shares=())]))
+def test_whatever_a_status_says_of_the_model_the_next_one_is_computed(
+    shown: dict[str, Any], knowledge: Knowledge
+):
+    """Whoever may write a status may write anything that its schema lets through."""
+    stored = KVServingStatus(model=CostModelStatus(**shown))
+    made = status(stored, knowledge=knowledge)
+    assert status(made, knowledge=knowledge).model == made.model
 
 
 @pytest.mark.parametrize(
