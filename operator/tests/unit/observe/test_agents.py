@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -114,6 +115,52 @@ async def test_what_is_no_answer_is_none(server: Server, answer: str):
 async def test_an_answer_in_several_pieces_is_read_whole(server: Server):
     server.answer, server.pieces = GOOD | {"numbers": "x" * 20_000}, 5
     assert await ask(server, pod("a")) == {"a": facts("a")}
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n"
+
+
+@asynccontextmanager
+async def answering_at_length(
+    piece: bytes, *, every: float
+) -> AsyncIterator[tuple[int, list[int]]]:
+    """A port where a body of 10 MB comes in pieces; how many bytes of it each client has taken."""
+    taken: list[int] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HEAD)
+        taken.append(0)
+        with suppress(OSError):
+            while taken[-1] < 10_000_000:
+                writer.write(piece)
+                await writer.drain()
+                taken[-1] += len(piece)
+                await asyncio.sleep(every)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(answer, "0.0.0.0", 0)  # noqa: S104
+    async with server:
+        yield server.sockets[0].getsockname()[1], taken
+
+
+async def test_a_body_of_ten_megabytes_is_not_read_to_its_end():
+    async with answering_at_length(b"y" * 65_536, every=0.0) as (port, taken):
+        async with Agents(port=port) as asking:
+            assert await asking.facts([pod("a")], "t") == {"a": None}
+        # What is in the buffers of the kernel counts as taken here.
+        assert len(taken) == 1
+        assert taken[0] < 10_000_000
+
+
+async def test_a_body_that_comes_slowly_costs_one_time_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(agents, "TIMEOUT", 0.5)
+    async with answering_at_length(b"{", every=0.02) as (port, taken):
+        async with Agents(port=port) as asking:
+            assert await asking.facts([pod("a")], "t") == {"a": None}
+            assert await asking.facts([pod("a")], "t", anew=True) == {"a": None}
+        assert len(taken) == 1, "who is as slow as that is left alone"
+        assert taken[0] < 1_000
 
 
 async def test_a_refusal_and_a_redirect_are_none(server: Server):
