@@ -1,5 +1,7 @@
 """A KVServing becomes a Plan or a Refusal: the one entry of this package. Pure."""
 
+from typing import Any
+
 from kvserving_operator.api import duration
 from kvserving_operator.api.v1alpha1 import (
     KVServing,
@@ -12,6 +14,7 @@ from kvserving_operator.engines.base import (
     CacheSettings,
     Engine,
     EngineRoleSpec,
+    Launch,
     Proposal,
     Role,
     Topology,
@@ -106,32 +109,22 @@ def _role_plan(
     launch = engine.launch(proposal, role, _wiring(proposal, role, carried, settings))
     count = topology.replicas(given, topology.scaling(spec.autoscaling, role))
     remote = carried.remote if carried else None
-    accelerators = topology.accelerators(given, shape)
     return RolePlan(
         role=role,
         name=names.prefill if role is Role.PREFILL else names.decode,
         replicas=count,
         max_unavailable=topology.max_unavailable(spec.rollout.max_unavailable, count),
         topology=shape,
-        accelerators=accelerators,
+        accelerators=topology.accelerators(given, shape),
         launch=launch,
         image=given.image or spec.engine.image,
-        resources=resources.engine_resources(
-            given,
-            shape,
-            accelerators=accelerators,
-            local_bytes=_local_bytes(carried, shape),
-        ),
+        resources=_resources(given, shape, carried),
         shared_memory_bytes=resources.shared_memory(shape),
         mounts=_mounts(spec),
         labels=given.workload_labels,
         annotations=given.workload_annotations,
         pod_templates=(spec.engine.pod_template, given.pod_template),
-        owned_environment=frozenset(
-            variable.name
-            for variable in launch.environment
-            if engine.environment_remedy(variable.name, variable.value)
-        ),
+        owned_environment=_owned(engine, launch),
         startup_seconds=duration.whole_seconds(given.startup_timeout),
         drain_seconds=duration.whole_seconds(given.drain.timeout),
         lease_seconds=duration.whole_seconds(given.drain.lease) if role is Role.PREFILL else 0,
@@ -168,8 +161,24 @@ def _wiring(
     )
 
 
-def _local_bytes(carried: CacheSettings | None, shape: Topology) -> int:
-    return carried.local_bytes_per_rank * shape.workers if carried else 0
+def _resources(
+    given: EngineRoleSpec, shape: Topology, carried: CacheSettings | None
+) -> dict[str, Any]:
+    return resources.engine_resources(
+        given,
+        shape,
+        accelerators=topology.accelerators(given, shape),
+        local_bytes=carried.local_bytes_per_rank * shape.workers if carried else 0,
+    )
+
+
+def _owned(engine: Engine, launch: Launch) -> frozenset[str]:
+    """Names of the variables that are the operator's."""
+    return frozenset(
+        variable.name
+        for variable in launch.environment
+        if engine.environment_remedy(variable.name, variable.value)
+    )
 
 
 def _grace_seconds(given: EngineRoleSpec) -> int:
