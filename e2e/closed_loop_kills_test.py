@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,8 +32,8 @@ from closed_loop import (
 from self_healing_test import operator_pods
 from stack import throttle
 from stack.install import SYSTEM_NAMESPACE, Testbed
-from stack.kubectl import Kubectl, Object, condition, is_true, wait_for
-from stack.pods import lives
+from stack.kubectl import Kubectl, KubectlError, Object, condition, is_true, wait_for
+from stack.pods import in_service_since, lives
 from stack.replays import Request, steady
 from stack.serving import summary
 
@@ -46,6 +47,7 @@ CHUNK, TAIL = 256, 76
 """Tokens of a chunk, and of what comes after the last one."""
 SHORT = [f"short-{n}" for n in range(48)]
 ENGINES = f"kvserving.io/kvserving={NAME},kvserving.io/role in (prefill,decode)"
+AGENT_ENDS = ("SIGKILL", "SIGKILL", "SIGSTOP")
 JUDGED = ("Confirmed", "Unclear", "RolledBack")
 
 
@@ -215,20 +217,31 @@ def some_hits(window: Seen) -> bool:
     return window.loaded + window.recomputed > 0
 
 
-def test_an_agent_that_dies_is_started_again_beside_its_engine(loop: Loop) -> None:
-    before, engine = lives(loop.kubectl, ENGINES), loop.agent.facts()["engine"]["startId"]
-    uid, restarts = before[PREFILL]
-    with loop.replay(busy(15)) as traffic:
-        began = time.time()
-        loop.agent.signal("SIGKILL", "kvserving-agent")
-        wait_for(
-            "another life of the agent",
-            lambda: lives(loop.kubectl, ENGINES)[PREFILL] == (uid, restarts + 1),
-            timeout=60,
-        )
-        assert loop.seen(began).at > began
+def test_an_agent_that_dies_or_hangs_lives_again_and_its_pod_stays_in_service(loop: Loop) -> None:
+    before, since = lives(loop.kubectl, ENGINES), in_service_since(loop.kubectl, PREFILL)
+    first = loop.agent.facts()
+    with loop.replay(busy(40)) as traffic:
+        for life, signal in enumerate(AGENT_ENDS, start=first["agent"]["lives"] + 1):
+            began = time.time()
+            loop.agent.signal_itself(signal)
+            wait_for("another life of the agent", partial(has_lived, loop, life), timeout=60)
+            assert loop.seen(began).at > began
+            print(f"life {life} after {signal}: tells of the store after {time.time() - began:.1f}")
         done = traffic.result(timeout=120)
     assert not done.failed
-    assert loop.agent.facts()["engine"]["startId"] == engine
-    assert lives(loop.kubectl, ENGINES) == {**before, PREFILL: (uid, restarts + 1)}
+    last = loop.agent.facts()
+    assert last["engine"]["startId"] == first["engine"]["startId"]
+    assert last["agent"] == {"lives": first["agent"]["lives"] + len(AGENT_ENDS), "lastEnd": "Hung"}
+    # The kubelet saw nothing of it, and so nobody who routes by it did.
+    assert in_service_since(loop.kubectl, PREFILL) == since
+    assert lives(loop.kubectl, ENGINES) == before
     wait_for("it is tuned on", lambda: is_true(loop.get(), "TuningActive"), timeout=60)
+
+
+def has_lived(loop: Loop, lives: int) -> bool:
+    """Whether the agent has come to this life, and answers."""
+    try:
+        told: int = loop.agent.facts()["agent"]["lives"]
+    except (AssertionError, KubectlError):
+        return False
+    return told >= lives

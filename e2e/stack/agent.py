@@ -42,6 +42,15 @@ for pid in set(filter(str.isdigit, os.listdir("/proc"))) - {str(os.getpid())}:
             os.kill(int(pid), signal.Signals[sys.argv[1]])
             print(pid)
 """
+# The agent alone: its supervisor has the same command line.
+SIGNAL_AGENT = """
+import contextlib, os, signal, sys
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as file:
+        if file.read().strip() == "kvserving-agent":
+            os.kill(int(pid), signal.Signals[sys.argv[1]])
+            print(pid)
+"""
 
 
 @dataclass(frozen=True)
@@ -88,3 +97,9 @@ class Agent:
         line = ("python3", "-", name, *words)
         told = self.kubectl.exec(self.pod, *line, container="engine", stdin=SIGNAL)
         assert told.strip(), f"no process with {' or '.join(words)} in {self.pod}"
+
+    def signal_itself(self, name: str) -> None:
+        """Send a signal to the agent, not to the supervisor that starts it again."""
+        line = ("python3", "-", name)
+        told = self.kubectl.exec(self.pod, *line, container="engine", stdin=SIGNAL_AGENT)
+        assert len(told.split()) == 1, f"not one agent in {self.pod}: {told.split()}"

@@ -21,6 +21,18 @@ def is_ready(pod: Object) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
+def in_service_since(kubectl: Kubectl, name: str) -> dict[str, str]:
+    """Since when a pod and its containers are ready; AssertionError if one is not.
+
+    Equal before and after something means that the pod never left service: each change is dated.
+    """
+    conditions = ((kubectl.get("pod", name) or {}).get("status") or {}).get("conditions") or []
+    wanted = {c["type"]: c for c in conditions if c["type"] in {"Ready", "ContainersReady"}}
+    assert len(wanted) == 2, f"{name} is not there"
+    assert all(c["status"] == "True" for c in wanted.values()), f"{name}: {list(wanted.values())}"
+    return {kind: c["lastTransitionTime"] for kind, c in wanted.items()}
+
+
 def lives(kubectl: Kubectl, selector: str) -> dict[str, tuple[str, int]]:
     """Of each pod by name: its uid, and how often its containers were restarted.
 

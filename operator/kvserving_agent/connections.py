@@ -20,8 +20,6 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 MOST = 128
 """Connections at a time. Beyond the operator's and a Prometheus', far below 1024 descriptors."""
-BACKLOG = 64
-"""Connections that are taken in at once, before room is made."""
 KEEPALIVE_SECONDS = 75.0
 """How long a connection may stay open after an answer."""
 

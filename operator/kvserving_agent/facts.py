@@ -5,6 +5,8 @@ nobody else should need to:
 
 - `schema`: 1. A consumer refuses another number; keys are only added within one.
 - `role`, `podUid`: who is talking.
+- `agent`: the agent itself: how many `lives` it has had since its container started, this one
+  included, and how the one before ended, `lastEnd` (lives.py; null in the first).
 - `engine`: `type`; `up` (true, false, or null when no answer is fresh); `ready` (what /readyz
   says); `version` and `model` (first served name) or null; `startId` (changes with each start of
   the engine process, see identity.py; null while it does not listen) and `startIdSource`;
@@ -46,6 +48,7 @@ from enum import StrEnum
 from kvserving_agent import states
 from kvserving_agent.identity import StartId
 from kvserving_agent.latency import Histogram
+from kvserving_agent.lives import FIRST, Past
 from kvserving_agent.progress import Stall
 from kvserving_agent.series import Number
 from kvserving_agent.states import StoreState
@@ -158,11 +161,13 @@ def render(
     stores: bool = False,
     hots: bool = False,
     drain: Mapping[str, object] | None = None,
+    past: Past = FIRST,
 ) -> dict[str, object]:
     """The answer of `GET /v1/facts`.
 
     `table` and `latencies` name what this engine can show, `stores` and `hots` what it is told to
-    carry (the sharded store, GraniKV), `drain` how far it is with letting go (None: it serves).
+    carry (the sharded store, GraniKV), `drain` how far it is with letting go (None: it serves),
+    `past` is what the agent was told of its lives before.
     """
     sample = known.sample
     store = states.render(known.store, known.store_error, now, stale_after)
@@ -171,6 +176,7 @@ def render(
         "schema": SCHEMA,
         "role": role,
         "podUid": pod_uid,
+        "agent": {"lives": past.lives, "lastEnd": past.last},
         "engine": {"type": engine_type, **_engine(known, now, stale_after)},
         "drain": drain,
         "capabilities": _capabilities(known),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from kvserving_agent import log, settings, tier
+from kvserving_agent import footprint, listening, log, settings, supervisor
+from kvserving_agent.supervisor import Life
 
 T = TypeVar("T")
 
@@ -30,17 +30,37 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     log.configure()
     if arguments.command == "wait-for-tier":
-        tier.run(arguments.addresses, arguments.timeout, tls=arguments.tls)
-        return 0
+        return _wait_for_tier(arguments)
     try:
         config = settings.from_env(os.environ)
-    except settings.SettingsError as error:
+        sockets = listening.sockets(config.host, config.port)
+    except (settings.SettingsError, OSError) as error:
         _log.error("cannot start", extra={"reason": str(error)})
-        return 2
-    # Here and not above: the HTTP library takes half a second that wait-for-tier has no use for.
+        return 2 if isinstance(error, settings.SettingsError) else 1
+    serving = supervisor.Supervisor(lambda life: _serve(config, life), sockets, footprint.most())
+    return serving.run()
+
+
+def _serve(config: settings.Settings, life: Life) -> int:
+    # Here and not above: the HTTP library takes half a second and 30 MiB that nobody else needs.
+    import asyncio  # noqa: PLC0415
+
     from kvserving_agent.serve import serve  # noqa: PLC0415
 
-    return asyncio.run(serve(config))
+    return asyncio.run(serve(config, life))
+
+
+def _wait_for_tier(arguments: argparse.Namespace) -> int:
+    from kvserving_agent import tier  # noqa: PLC0415 - asyncio, which the supervisor does without
+
+    tier.run(arguments.addresses, arguments.timeout, tls=arguments.tls)
+    return 0
+
+
+def _address(text: str) -> tuple[str, int]:
+    from kvserving_agent import tier  # noqa: PLC0415 - as above
+
+    return tier.parse_address(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,9 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         "--timeout", type=_argument(settings.parse_duration), default=60.0, metavar="60s"
     )
     wait.add_argument("--tls", action="store_true", help="the instances speak TLS")
-    wait.add_argument(
-        "addresses", nargs="+", type=_argument(tier.parse_address), metavar="HOST:PORT"
-    )
+    wait.add_argument("addresses", nargs="+", type=_argument(_address), metavar="HOST:PORT")
     return parser
 
 

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from kvserving_agent import export
 from kvserving_agent.connections import Refused
+from kvserving_agent.lives import Past
 from kvserving_agent.watch import Watcher
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -28,10 +29,11 @@ Answer = Callable[[], Mapping[str, Any]]
 class _AgentCollector(Collector):
     """Families made from the watcher as it is; what is not known has no series."""
 
-    def __init__(self, watcher: Watcher, answer: Answer, refused: Refused) -> None:
+    def __init__(self, watcher: Watcher, answer: Answer, refused: Refused, past: Past) -> None:
         self._watcher = watcher
         self._answer = answer
         self._refused = refused
+        self._past = past
 
     def collect(self) -> Iterator[Metric]:
         yield from self._own()
@@ -59,14 +61,20 @@ class _AgentCollector(Collector):
         for (question, fault), count in sorted(work.errors.items()):
             errors.add_metric([question, fault.value], count)
         yield errors
+        restarts = CounterMetricFamily(
+            _P + "restarts", "Lives of the agent that ended, by how they did.", labels=["reason"]
+        )
+        for reason, count in sorted(self._past.ends.items()):
+            restarts.add_metric([reason], count)
+        yield restarts
 
 
 class AgentMetrics:
     """The text of `GET /metrics`: the families above and `process_*` of the agent itself."""
 
-    def __init__(self, watcher: Watcher, answer: Answer, refused: Refused) -> None:
+    def __init__(self, watcher: Watcher, answer: Answer, refused: Refused, past: Past) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_AgentCollector(watcher, answer, refused))
+        self._registry.register(_AgentCollector(watcher, answer, refused, past))
         ProcessCollector(registry=self._registry)
 
     def page(self) -> bytes:

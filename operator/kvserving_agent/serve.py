@@ -4,8 +4,9 @@ The agent is a native sidecar: the kubelet stops it after the engine, so that SI
 the engine gone, and the agent leaves at once. Should the engine still listen (a kubelet that stops
 all at once, an agent stopped by hand), the pod is not ready from that moment, but facts go on being
 served, since the operator drains by them: until nobody listens on the engine's port, a second
-signal, or `stop_timeout`. A loop that dies ends the process with status 1: the kubelet starts a new
-one, which comes to the same start id.
+signal, or `stop_timeout`. A signal that did not come by its supervisor ends this life at once, and
+the next one goes on: the pod is not to leave service by it. A loop that dies ends the process with
+status 1; the next life comes to the same start id.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from contextlib import suppress
 from functools import partial
 
 from aiohttp import ClientSession, web
 
-from kvserving_agent import connections, identity, series, story
+from kvserving_agent import connections, identity, listening, series, story, takeover
 from kvserving_agent.engine import Engine
 from kvserving_agent.local import new_session
 from kvserving_agent.reminder import Reminder
@@ -25,6 +27,7 @@ from kvserving_agent.rundir import RunFolder
 from kvserving_agent.server import Api
 from kvserving_agent.settings import EngineType, Role, Settings
 from kvserving_agent.store import Store
+from kvserving_agent.supervisor import LOOK_SECONDS, Life
 from kvserving_agent.token import TokenFile
 from kvserving_agent.watch import Watcher
 
@@ -32,6 +35,8 @@ from kvserving_agent.watch import Watcher
 LEAVING_PERIOD = 0.5
 # How long answers under way may take once the agent leaves.
 LAST_ANSWERS_SECONDS = 2.0
+# How long an agent may listen to its engine before it answers anybody else.
+FIRST_LOOK_SECONDS = 2.0
 
 # Where the engine states its version. SGLang's page asks its schedulers too; it is asked once.
 VERSION_PATHS = {EngineType.VLLM: "/version", EngineType.SGLANG: "/server_info"}
@@ -39,7 +44,7 @@ VERSION_PATHS = {EngineType.VLLM: "/version", EngineType.SGLANG: "/server_info"}
 _log = logging.getLogger(__name__)
 
 
-async def serve(settings: Settings) -> int:
+async def serve(settings: Settings, life: Life) -> int:
     """Watch and answer until told to stop; the exit status."""
     signals: asyncio.Queue[int] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -50,7 +55,9 @@ async def serve(settings: Settings) -> int:
         watcher = _watcher(settings, session, folder)
         reminder = Reminder(watcher, settings.engine_port, settings.remind_after)
         tokens = TokenFile(settings.token_file)
-        api = Api(settings=settings, watcher=watcher, tokens=tokens, reminder=reminder)
+        api = Api(
+            settings=settings, watcher=watcher, tokens=tokens, reminder=reminder, past=life.past
+        )
         options = connections.options(api.refused)
         runners = [
             web.AppRunner(app, shutdown_timeout=LAST_ANSWERS_SECONDS, **options)
@@ -58,17 +65,31 @@ async def serve(settings: Settings) -> int:
         ]
         for runner in runners:
             await runner.setup()
-        listening: asyncio.Server | None = None
+        servers: list[asyncio.Server] = []
         try:
-            listening = await _listen(runners[0], settings)
+            await _look_first(watcher, life)
+            servers = await _listen(runners[0], life)
             await _open(runners[1], folder)
-            _log.info("agent started", extra={"role": settings.role, "port": settings.port})
-            return await _watch(api, reminder, signals, settings.stop_timeout)
+            told = {"role": settings.role, "port": settings.port, "life": life.past.lives}
+            _log.info("agent started", extra=told)
+            return await _watch(api, reminder, signals, settings.stop_timeout, life)
         finally:
-            if listening is not None:
-                listening.close()
+            for server in servers:
+                server.close()
             for runner in runners:
                 await runner.cleanup()
+
+
+async def _look_first(watcher: Watcher, life: Life) -> None:
+    """Know the engine before the first answer: it would be "not ready" although the engine is.
+
+    Whoever asks meanwhile is in the queue of the sockets.
+    """
+    watcher.known = takeover.taken(life.handover.kept(), watcher.listener(), watcher.known)
+    watcher.identify()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FIRST_LOOK_SECONDS):
+            await watcher.probe()
 
 
 def _watcher(settings: Settings, session: ClientSession, folder: RunFolder) -> Watcher:
@@ -98,13 +119,23 @@ def _watcher(settings: Settings, session: ClientSession, folder: RunFolder) -> W
     )
 
 
-async def _listen(runner: web.AppRunner, settings: Settings) -> asyncio.Server:
+async def _listen(runner: web.AppRunner, life: Life) -> list[asyncio.Server]:
     if runner.server is None:
         raise RuntimeError("the runner is not set up")
     factory = connections.bounded(runner.server)
     loop = asyncio.get_running_loop()
-    host = settings.host or None
-    return await loop.create_server(factory, host, settings.port, backlog=connections.BACKLOG)
+    return [
+        await loop.create_server(factory, sock=each, backlog=listening.BACKLOG)
+        for each in life.sockets
+    ]
+
+
+async def _beat_forever(watcher: Watcher, life: Life) -> None:
+    """Show the supervisor that this loop turns, and leave with it what the next life goes on by."""
+    while True:
+        life.handover.keep(takeover.left(watcher.known))
+        life.handover.beat()
+        await asyncio.sleep(LOOK_SECONDS / 2)
 
 
 async def _open(runner: web.AppRunner, folder: RunFolder) -> None:
@@ -121,7 +152,7 @@ async def _open(runner: web.AppRunner, folder: RunFolder) -> None:
 
 
 async def _watch(
-    api: Api, reminder: Reminder, signals: asyncio.Queue[int], stop_timeout: float
+    api: Api, reminder: Reminder, signals: asyncio.Queue[int], stop_timeout: float, life: Life
 ) -> int:
     """Run the loops until a signal comes and the engine is gone, or until one of them dies."""
     watcher = api.watcher
@@ -130,17 +161,22 @@ async def _watch(
     following = [asyncio.create_task(watcher.follow_forever(name)) for name in watcher.controls]
     reminding = asyncio.create_task(reminder.remind_forever())
     telling = asyncio.create_task(story.tell_forever(api.facts))
+    beating = asyncio.create_task(_beat_forever(watcher, life))
     told = asyncio.create_task(signals.get())
-    tasks = {probing, scraping, *following, reminding, telling, told}
+    tasks = {probing, scraping, *following, reminding, telling, beating, told}
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if told not in done:
             for task in done:
                 _log.critical("a loop died", exc_info=task.exception())
             return 1
+        name = signal.Signals(told.result()).name
+        if not life.handover.stopping:
+            _log.info("another life was asked for", extra={"signal": name})
+            return 0
         watcher.stop()
         probing.cancel()
-        _log.info("stopping", extra={"signal": signal.Signals(told.result()).name})
+        _log.info("stopping", extra={"signal": name})
         why = await _linger(watcher, signals, stop_timeout)
         _log.info("stopped", extra={"reason": why})
         return 0

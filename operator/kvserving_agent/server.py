@@ -20,6 +20,7 @@ from aiohttp.typedefs import Handler, Middleware
 from kvserving_agent import drain, facts, series, tuning
 from kvserving_agent.actuate import Actuator
 from kvserving_agent.connections import Refused
+from kvserving_agent.lives import Past
 from kvserving_agent.metrics import CONTENT_TYPE, AgentMetrics
 from kvserving_agent.reminder import Reminder
 from kvserving_agent.settings import Settings
@@ -38,15 +39,22 @@ class Api:
     """The handlers; `app` is what a runner serves."""
 
     def __init__(
-        self, *, settings: Settings, watcher: Watcher, tokens: TokenFile, reminder: Reminder
+        self,
+        *,
+        settings: Settings,
+        watcher: Watcher,
+        tokens: TokenFile,
+        reminder: Reminder,
+        past: Past,
     ) -> None:
         self._settings = settings
+        self._past = past
         self.watcher = watcher
         self._tokens = tokens
         self._reminder = reminder
         self._actuator = Actuator(watcher)
         self.refused = Refused()
-        self._metrics = AgentMetrics(watcher, self.facts, self.refused)
+        self._metrics = AgentMetrics(watcher, self.facts, self.refused, past)
         self.app = web.Application(middlewares=[self._guard()], client_max_size=MAX_BODY_BYTES)
         self.app.on_response_prepare.append(_sign)
         self.app.add_routes(self._routes())
@@ -107,6 +115,7 @@ class Api:
             stores=bool(settings.store_url),
             hots=bool(settings.hot_url),
             drain=None if watcher.known.draining is None else self._progress().data(),
+            past=self._past,
         )
 
     async def _drain(self, _: web.Request) -> web.Response:

@@ -56,7 +56,7 @@ class Watcher:
         self.controls = controls or {}
         self._table = table
         self.latencies = latencies or {}
-        self._listener = listener
+        self.listener = listener
         self._probe_period = probe_period
         self._scrape_period = scrape_period
         self.stale_after = stale_after
@@ -213,7 +213,7 @@ class Watcher:
 
     def _identify(self) -> None:
         """Look who listens. Where /proc never told, its silence means nothing."""
-        found = self._listener()
+        found = self.listener()
         if found is not None or self._by_socket():
             self._become(found)
 

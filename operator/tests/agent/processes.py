@@ -140,8 +140,12 @@ class Agent(Process):
             **env,
         }
 
+    @property
+    def command(self) -> tuple[str, ...]:
+        return (str(AGENT), "serve")
+
     def start(self) -> None:
-        self.spawn(str(AGENT), "serve", env=self.env)
+        self.spawn(*self.command, env=self.env)
         eventually("the agent answers or ends", lambda: self.status("/readyz") or self.ended())
         assert self.running.poll() is None, self.log.read_text()
 
@@ -218,13 +222,52 @@ class Agent(Process):
             lambda: (self.metric("kvserving_agent_scrapes_total") or 0) >= before + 2,
         )
 
+    @property
+    def life(self) -> int:
+        """The process id of the agent itself, which its supervisor started; 0 between two.
+
+        Signal it by `signal_life`: a signal to 0 goes to all of us.
+        """
+        pid = self.running.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        assert len(children) <= 1, children
+        return int(children[0]) if children else 0
+
+    def signal_life(self, number: int) -> int:
+        """Send it to the agent that there is; its process id."""
+        life = self.life
+        assert life, "no agent is there"
+        os.kill(life, number)
+        return life
+
+    def another_life(self, before: int, within: float = 20.0) -> int:
+        """Wait until an agent with another process id is there and answers."""
+        life = eventually(
+            "another life", lambda: (pid := self.life) != before and pid, within=within
+        )
+        eventually("it answers", lambda: self.status("/readyz"), within=within)
+        return int(life)
+
     def resident_mib(self, field: str = "VmRSS") -> float:
-        """Memory of the process in MiB; field VmHWM is the most it ever had."""
-        status = Path(f"/proc/{self.running.pid}/status").read_text()
-        (line,) = [line for line in status.splitlines() if line.startswith(field + ":")]
-        return int(line.split()[1]) / 1024
+        """Memory in MiB of agent and supervisor; field VmHWM is the most the agent ever had."""
+        return (_kib(self.life, "status", field) + self.supervisor_kib()) / 1024
+
+    def supervisor_kib(self) -> int:
+        """What the supervisor adds: its pages that the agent does not share."""
+        private = ("Private_Clean", "Private_Dirty")
+        return sum(_kib(self.running.pid, "smaps_rollup", field) for field in private)
 
     def cpu_seconds(self) -> float:
-        """User and system time of the process."""
-        fields = Path(f"/proc/{self.running.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """User and system time of agent and supervisor."""
+        return sum(_ticks(pid) for pid in (self.life, self.running.pid)) / os.sysconf("SC_CLK_TCK")
+
+
+def _kib(pid: int, file: str, field: str) -> int:
+    text = Path(f"/proc/{pid}/{file}").read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith(field + ":")]
+    return int(line.split()[1])
+
+
+def _ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])

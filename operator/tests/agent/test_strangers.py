@@ -49,7 +49,7 @@ def sent(agent: Agent, request: bytes) -> bytes:
 
 
 def descriptors(agent: Agent) -> int:
-    return len(list(Path(f"/proc/{agent.running.pid}/fd").iterdir()))
+    return len(list(Path(f"/proc/{agent.life}/fd").iterdir()))
 
 
 def test_what_is_no_http_is_counted_and_not_logged(started: Agent) -> None:
@@ -101,7 +101,7 @@ def test_a_bomb_is_not_unpacked(started: Agent) -> None:
 
 def test_connections_that_say_nothing_keep_nobody_out(started: Agent) -> None:
     limit = 2 * MOST + 64
-    resource.prlimit(started.running.pid, resource.RLIMIT_NOFILE, (limit, limit))
+    resource.prlimit(started.life, resource.RLIMIT_NOFILE, (limit, limit))
     with ExitStack() as opened:
         for _ in range(3 * MOST):
             silent = socket.create_connection(("127.0.0.1", started.port))
