@@ -6,6 +6,7 @@ page is out of a Prometheus' reach, because on its port is its whole unauthentic
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -22,22 +23,40 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _P = "kvserving_agent_"
 
+_log = logging.getLogger(__name__)
+
 Answer = Callable[[], Mapping[str, Any]]
 """Gives the facts as of now."""
 
 
 class _AgentCollector(Collector):
-    """Families made from the watcher as it is; what is not known has no series."""
+    """Families made from the watcher as it is; what is not known has no series.
+
+    An answer that cannot be shown is left out with its cause in the log, once: by this page the
+    kubelet tells whether the agent is alive, and ends all of the container if it gets none.
+    """
 
     def __init__(self, watcher: Watcher, answer: Answer, refused: Refused, past: Past) -> None:
         self._watcher = watcher
         self._answer = answer
         self._refused = refused
         self._past = past
+        self._shown = True
 
     def collect(self) -> Iterator[Metric]:
         yield from self._own()
-        yield from export.families(self._answer(), self._watcher.sums)
+        yield from self._of_facts()
+
+    def _of_facts(self) -> list[Metric]:
+        try:
+            families = list(export.families(self._answer(), self._watcher.sums))
+        except Exception:  # noqa: BLE001 - whatever an engine can make of it
+            if self._shown:
+                _log.exception("facts cannot be shown as metrics")
+            self._shown = False
+            return []
+        self._shown = True
+        return families
 
     def _own(self) -> Iterator[Metric]:
         work = self._watcher.work
