@@ -134,15 +134,20 @@ def test_an_engine_that_never_served_is_let_go_once_routers_know(
     assert SETTLE <= time.monotonic() - began < SETTLE + 5
 
 
+@pytest.mark.parametrize("what", ["container", "agent"])
 def test_an_agent_that_restarts_goes_on_with_the_drain(
-    beside: Agent, pages: VllmPages, folder: Path
+    beside: Agent, pages: VllmPages, folder: Path, what: str
 ) -> None:
     waiting = draining(beside, pages, folder)
     waiting.kill()
     waiting.communicate()
-    beside.end()
-    beside.start()
-    eventually("healthy", lambda: beside.facts()["engine"]["up"])
+    if what == "agent":
+        # It knows at once what the life before it knew.
+        beside.another_life(beside.signal_life(signal.SIGKILL))
+    else:
+        beside.end()
+        beside.start()
+        eventually("healthy", lambda: beside.facts()["engine"]["up"])
     assert phase(beside) is not None
     assert not beside.ready
     again = helper(folder, 60)
