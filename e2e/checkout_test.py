@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from stack.install import RELEASE, REPO, SYSTEM_NAMESPACE, Testbed
+from stack.kubectl import eventually
 from stack.pods import is_ending
 
 PACKAGES = ("kvserving_operator", "kvserving_agent")
@@ -33,9 +34,15 @@ def here() -> dict[str, str]:
 
 def test_the_image_holds_the_code_of_this_checkout(testbed: Testbed) -> None:
     system = testbed.kubectl.within(SYSTEM_NAMESPACE)
-    # A pod of the build before may still be ending.
-    operators = system.list("pods", f"app.kubernetes.io/instance={RELEASE}")
-    (name,) = (pod["metadata"]["name"] for pod in operators if not is_ending(pod))
+
+    def only() -> str:
+        """The one that is left: of the build before there may still be a pod."""
+        operators = system.list("pods", f"app.kubernetes.io/instance={RELEASE}")
+        names = [pod["metadata"]["name"] for pod in operators if not is_ending(pod)]
+        assert len(names) == 1, names
+        return str(names[0])
+
+    name = eventually("one operator", only, timeout=120)
     there = json.loads(system.exec(name, "python3", "-c", DIGESTS, *PACKAGES))
     assert len(there) > 100
     assert there == here()

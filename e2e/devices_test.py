@@ -39,7 +39,8 @@ def test_pcp8_pods_with_gpus_and_rdma_are_scheduled(testbed: Testbed) -> None:
         return limits
 
     try:
-        limits = wait_for("the prefill pod is scheduled", scheduled, timeout=60)
+        # Pods of the tests before may have to end first.
+        limits = wait_for("the prefill pod is scheduled", scheduled, timeout=300)
     finally:
         kubectl.delete("kvserving", "devices")
     assert limits["nvidia.com/gpu"] == "8"

@@ -13,11 +13,12 @@ from stack import pods
 from stack.agent import Agent
 from stack.client import Answer, Client, prompt
 from stack.install import Testbed
-from stack.kubectl import wait_for
+from stack.kubectl import eventually, wait_for
 
 TOKENS = 1000
-PREFILL_SECONDS = 40.0
-"""Far longer than the 20 s that an engine gives its requests by itself after SIGTERM."""
+PREFILL_SECONDS = 50.0
+"""Longer than the 20 s that an engine gives its requests by itself after SIGTERM, by far more than
+it takes to see that it computes."""
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +53,21 @@ def test_a_prefill_that_is_deleted_finishes_its_request(slow: Serving, client: C
 
     asking = threading.Thread(target=ask)
     asking.start()
-    wait_for("the prompt is computed", lambda: agent.facts()["numbers"]["running"], timeout=30)
+    wait_for(
+        "the prompt is computed",
+        lambda: agent.facts()["numbers"]["running"],
+        timeout=PREFILL_SECONDS,
+        at_most=0.5,
+    )
     began = time.monotonic()
     old = pods.remove(kubectl, pod)
-    wait_for("it drains", lambda: agent.facts()["drain"], timeout=10)
-    assert agent.facts()["engine"]["ready"] is False
+
+    def drains() -> None:
+        facts = agent.facts()
+        assert facts["drain"], facts
+        assert facts["engine"]["ready"] is False, facts
+
+    eventually("it drains, and takes no more", drains, timeout=PREFILL_SECONDS - 20, at_most=0.5)
     asking.join(timeout=120)
     took = time.monotonic() - began
     assert [answer.status for answer in answers] == [200], answers

@@ -10,7 +10,7 @@ from conftest import Serving
 from stack import pods
 from stack.agent import Agent
 from stack.client import Client, prompt
-from stack.kubectl import condition, wait_for
+from stack.kubectl import eventually, wait_for
 
 
 def test_a_frozen_engine_is_out_of_service_until_it_answers(
@@ -24,28 +24,34 @@ def test_a_frozen_engine_is_out_of_service_until_it_answers(
         answer = client.complete(quickstart.url, prompt(9, 100), model=quickstart.model, tokens=4)
         return answer.status == 200
 
-    def ready(status: str) -> bool:
-        found = condition(quickstart.get(), "PrefillReady")
-        return found is not None and found["status"] == status
-
     def counted(name: str) -> float:
         return agent.facts()["numbers"][name] or 0
 
-    assert answered()
-    wait_for("the answer is counted", lambda: counted("requestsFinished") >= 1, timeout=60)
+    def known() -> None:
+        assert counted("requestsFinished") >= 1
+        assert counted("promptTokens") >= 100
+
+    def down() -> None:
+        assert agent.facts()["engine"]["up"] is not True  # False, or not known any more
+
+    def up() -> None:
+        found = agent.facts()["engine"]
+        assert (found["up"], found["startId"]) == (True, engine["startId"])
+
+    wait_for("an answer", answered, timeout=180)
+    eventually("the answer is counted", known, timeout=90)
     before, lives = agent.facts(), pods.lives(kubectl, mine)
     engine = before["engine"]
     assert (engine["up"], engine["model"], engine["startIdSource"]) == (True, "tiny", "Socket")
     assert engine["version"].split(".")[0].isdigit()
-    assert counted("promptTokens") >= 100
     agent.signal_engine("SIGSTOP")
     try:
-        wait_for("prefill is out of service", lambda: ready("False"), timeout=60)
+        quickstart.wait_says("PrefillReady", "False")
         assert not answered()
-        assert agent.facts()["engine"]["up"] is not True  # False, or not known any more
+        eventually("its agent knows", down, timeout=60)
     finally:
         agent.signal_engine("SIGCONT")
-    wait_for("prefill is in service again", lambda: ready("True"), timeout=60)
-    wait_for("an answer", answered, timeout=30)
-    assert agent.facts()["engine"]["startId"] == engine["startId"]
+    quickstart.wait_says("PrefillReady", "True")
+    wait_for("an answer", answered, timeout=240)
+    eventually("it is the same engine", up, timeout=60)
     assert pods.lives(kubectl, mine) == lives

@@ -14,7 +14,7 @@ import pytest
 from conftest import serve
 from stack.agent import Agent
 from stack.install import Testbed, image
-from stack.kubectl import Kubectl, Object, condition, is_true, wait_for
+from stack.kubectl import Kubectl, Object, eventually, wait_for, wait_says
 
 NAME, START = "hot", 10
 POD = f"{NAME}-decode-0"
@@ -76,22 +76,27 @@ def tuning(kubectl: Kubectl) -> dict[str, Any]:
 
 def test_the_hot_share_in_the_status_follows_the_traffic_of_the_engine(hot: Kubectl) -> None:
     agent = Agent(hot, NAME, POD)
-    facts = agent.facts()
-    assert {"GraniKV", "HotResize"} <= set(facts["capabilities"])
-    assert "poolsim" in facts["engine"]["version"], "a simulation says so"
+
+    def known() -> None:
+        facts = agent.facts()
+        assert {"GraniKV", "HotResize"} <= set(facts["capabilities"])
+        assert "poolsim" in facts["engine"]["version"], "a simulation says so"
+
+    eventually("its agent knows the engine", known, timeout=60)
     # A step is 5 points, and the next one comes after 3 intervals and two looks that ask for it.
     # All the way goes operator/tests/agent/test_hot_tuner.py, with shorter intervals.
     wait_for(
         "two steps towards what the prefixes need",
         lambda: tuning(hot).get("hotPercent", START) >= START + 10,
-        timeout=180,
+        timeout=400,
         at_most=5,
     )
-    told = tuning(hot)
-    assert all("HotTooSmall" in change["reason"] for change in told["history"]), told
-    in_force = agent.facts()["hot"]["settings"]["hotPercent"]
-    assert abs(in_force - told["hotPercent"]) <= 5, told
-    assert is_true(read(hot), "TuningActive")
-    decode = condition(read(hot), "DecodeReady")
-    assert decode
-    assert decode["reason"] == "ReplicasReady"
+
+    def agree() -> None:
+        told, in_force = tuning(hot), agent.facts()["hot"]["settings"]["hotPercent"]
+        assert all("HotTooSmall" in change["reason"] for change in told["history"]), told
+        assert abs(in_force - told["hotPercent"]) <= 5, told
+
+    eventually("status and engine agree", agree, timeout=60)
+    wait_says(lambda: read(hot), "TuningActive", "True", timeout=60)
+    wait_says(lambda: read(hot), "DecodeReady", "True", "ReplicasReady", timeout=60)

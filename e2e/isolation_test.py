@@ -46,10 +46,10 @@ def test_stranger_reaches_nothing_but_the_router(
     seen = wait_for(
         "the policies are in force",
         lambda: seen if not any((seen := stranger.ports(*every)).values()) else None,
-        timeout=30,
+        timeout=180,
     )
     assert set(seen) == set(every)
-    assert stranger.ports(front)[front]
+    wait_for("the router is reached", lambda: stranger.ports(front)[front], timeout=60)
 
 
 def test_the_refusal_is_the_policy_and_not_a_dead_port(

@@ -9,7 +9,7 @@ import pytest
 from conftest import Serving, example, serve
 from stack import pods, valkey
 from stack.client import Answer, Client, engine_metrics, prompt
-from stack.kubectl import Kubectl, Object, wait_for
+from stack.kubectl import Kubectl, Object, eventually, wait_for
 
 HITS = "vllm:external_prefix_cache_hits_total"
 CHUNK = 64
@@ -30,7 +30,7 @@ def once_served(client: Client, serving: Serving, text: str) -> Answer:
         answer = client.complete(serving.url, text, model=serving.model, tokens=16)
         return answer if answer.status == 200 else None
 
-    return wait_for("an answer after the replacement", served, timeout=60)
+    return wait_for("an answer after the replacement", served, timeout=180)
 
 
 def shares(serving: Serving, what: Callable[[valkey.Instance], int]) -> list[int]:
@@ -40,12 +40,22 @@ def shares(serving: Serving, what: Callable[[valkey.Instance], int]) -> list[int
 def stored(serving: Serving, before: list[int], chunks: int) -> list[int]:
     """What each instance took since, once that is all."""
 
-    def more() -> list[int] | None:
+    def more() -> list[int]:
         now = shares(serving, lambda one: one.keys)
         grown = [after - held for after, held in zip(now, before, strict=True)]
-        return grown if sum(grown) == chunks else None
+        assert sum(grown) == chunks, (before, now)
+        return grown
 
-    return wait_for(f"{chunks} chunks are stored", more, timeout=30)
+    return eventually(f"{chunks} chunks are stored", more, timeout=90)
+
+
+def wait_hits(serving: Serving, pod: str) -> None:
+    """Wait until a new engine has counted that the prompt came from the tier."""
+
+    def hit() -> None:
+        assert engine_metrics(serving.kubectl, pod).get(HITS, 0) >= CHUNKS * CHUNK
+
+    eventually("the hits are counted", hit, timeout=60)
 
 
 def assert_even(counts: list[int], total: int) -> None:
@@ -78,7 +88,7 @@ def test_four_ranks_share_the_chunks_and_serve_a_new_prefill(
     quickstart_pcp.wait_ready()
     served = valkey.instances(quickstart_pcp.kubectl, quickstart_pcp.name)
     assert once_served(client, quickstart_pcp, text).text == first.text
-    assert engine_metrics(quickstart_pcp.kubectl, pod)[HITS] >= CHUNKS * CHUNK
+    wait_hits(quickstart_pcp, pod)
     assert_shared_bytes(valkey.since(quickstart_pcp.kubectl, quickstart_pcp.name, served))
 
 
@@ -117,7 +127,7 @@ def test_two_ranks_of_real_vllm_store_half_each_and_serve_a_new_engine(
     two_ranks.wait_ready()
     served = valkey.instances(two_ranks.kubectl, two_ranks.name)
     again = once_served(client, two_ranks, text)
-    assert engine_metrics(two_ranks.kubectl, pod)[HITS] >= CHUNKS * CHUNK
+    wait_hits(two_ranks, pod)
     assert_shared_bytes(valkey.since(two_ranks.kubectl, two_ranks.name, served))
     assert again.text == local.text
     two_ranks.wait_says("RemoteTierReady", "True")
@@ -143,4 +153,9 @@ def test_a_tier_that_engines_closed_is_named_and_serving_goes_on(
     )
     mistaken.wait_ready(timeout=30)
     assert ask(client, mistaken, prompt(33, TOKENS)).text
-    assert sum(shares(mistaken, lambda one: one.keys)) == 0
+
+    def nothing() -> None:
+        """A value of a look at an instance may be there for a millisecond."""
+        assert sum(shares(mistaken, lambda one: one.keys)) == 0
+
+    eventually("nothing is stored", nothing, timeout=10)

@@ -109,8 +109,8 @@ def wait_for(
     """Ask `probe` until it returns something true; raise NotInTimeError after `timeout` seconds.
 
     The probe should ask for all that is asserted afterwards: see `eventually` and `wait_says`.
-    Errors of kubectl, in `progress` too, count as "not yet" (the apiserver may be restarting); the
-    last one of `probe` is told.
+    Errors of kubectl, in `progress` too, count as "not yet" (the apiserver may be restarting), and
+    so do assertions of `probe`; the last one of `probe` is told.
     Asks every `every` seconds at first and ever more rarely up to `at_most`: each kubectl costs a
     fifth of a second of CPU, which the engines that are waited for need themselves.
     """
@@ -119,10 +119,11 @@ def wait_for(
     while True:
         try:
             last = probe()
-        except KubectlError as error:
+        except (AssertionError, KubectlError) as error:
             last = error
-        if last and not isinstance(last, KubectlError):
-            return last
+        else:
+            if last:
+                return last
         elapsed = time.monotonic() - start
         if elapsed > timeout:
             raise NotInTimeError(f"{what}: not within {timeout:.0f} s; last seen: {last}")
@@ -141,21 +142,7 @@ def eventually(
     at once, so that nothing of an earlier moment is taken for the answer. NotInTimeError tells the
     last assertion that failed.
     """
-
-    last: Exception | None = None
-
-    def attempt() -> tuple[T] | None:
-        nonlocal last
-        try:
-            return (check(),)
-        except (AssertionError, KubectlError) as error:
-            last = error
-            return None
-
-    try:
-        return wait_for(what, attempt, timeout=timeout, every=every, at_most=at_most)[0]
-    except NotInTimeError:
-        raise NotInTimeError(f"{what}: not within {timeout:.0f} s; at last: {last}") from last
+    return wait_for(what, lambda: (check(),), timeout=timeout, every=every, at_most=at_most)[0]
 
 
 def wait_says(

@@ -41,7 +41,7 @@ def test_the_last_failure_is_told() -> None:
     def check() -> None:
         raise AssertionError("two is not three")
 
-    with pytest.raises(NotInTimeError, match="three: not within 0 s; at last: two is not three"):
+    with pytest.raises(NotInTimeError, match="three: not within 0 s; last seen: two is not three"):
         eventually("it is three", check, timeout=0.05, every=0.01)
 
 
