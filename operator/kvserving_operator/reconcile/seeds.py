@@ -1,4 +1,4 @@
-"""What a control loop begins with: the status that its predecessor left. Pure."""
+"""What a control loop begins with: the status that its predecessor left; and its clock. Pure."""
 
 from dataclasses import replace
 from typing import Final
@@ -51,6 +51,17 @@ def as_started(state: State, plan: TuningPlan, now: float) -> State:
         turned[knob] = max(turned.get(knob, 0.0), float(plan.decided.at))
     started: dict[Knob, Value] = {knob: plan.least_tokens, Knob.LOADING: Loading.SYNC.value}
     return replace(state, in_force={**state.in_force, **started}, turned=turned)
+
+
+def shifted(state: State, seconds: float) -> State:
+    """After the wall clock has jumped by so much: everything is as long ago as it was."""
+    trial = state.trial
+    return replace(
+        state,
+        turned={knob: at + seconds for knob, at in state.turned.items()},
+        probed=None if state.probed is None else state.probed + seconds,
+        trial=None if trial is None else replace(trial, since=trial.since + seconds),
+    )
 
 
 def within_bounds(state: State, settings: Settings) -> State:

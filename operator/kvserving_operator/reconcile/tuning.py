@@ -47,6 +47,8 @@ _REMEMBERED: Final = 500
 """Objects that are remembered: one with ten engines takes some 300 KiB."""
 _EARLY: Final = 0.5
 """Seconds by which a look may come before its interval is over."""
+_JUMP: Final = 5.0
+"""Seconds by which the wall clock goes off between two passes before it has jumped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,14 @@ class _Record:
     watched: Watched = field(default_factory=Watched)
     steady: Steady = field(default_factory=Steady)
     news: tuple[News, ...] = ()
+    ahead: float | None = None
+    """The wall clock's seconds less the monotonic ones."""
+
+    def heed_clock(self, ahead: float) -> None:
+        """Decisions have times of the wall clock, which may be set: no dwell ends by that."""
+        if self.ahead is not None and abs(ahead - self.ahead) > _JUMP:
+            self.state = seeds.shifted(self.state, ahead - self.ahead)
+        self.ahead = ahead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +137,7 @@ class Tuning:
             now=now,
         )
         record, look = self._record(sight), None
+        record.heed_clock(now.timestamp() - self._clock())
         interval = sight.plan.settings.interval_seconds
         since = None if record.looked is None else self._clock() - record.looked
         if since is None or not 0 <= since < interval - _EARLY:

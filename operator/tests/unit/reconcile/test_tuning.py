@@ -24,7 +24,7 @@ from kvserving_operator.reconcile.tuning import Tuned, Tuning
 from kvserving_operator.render import render
 from kvserving_operator.runtime.metrics import REGISTRY, observe_look
 from kvserving_operator.status import compute
-from kvserving_operator.tuner import Knob, Reason, State, to_text
+from kvserving_operator.tuner import Knob, Reason, State, from_text, to_text
 from tests.unit.measure.engines import COUNTERS, load, step
 from tests.unit.observe.pods import address_of, pod, statefulset, uid_at
 from tests.unit.reconcile.test_tuning_parts import OURS, SENT
@@ -136,6 +136,8 @@ class Loop:
         self.plan = planned({**OURS, "prefill.replicas": 2, "tuning": {"mode": mode}, **changes})
         self.addresses = (FIRST, SECOND)
         self.clock = 1000.0
+        self.ahead = 1e9
+        """Of the wall clock."""
         self.status = KVServingStatus()
         self._agents = agents
         self.source: Source | None = None
@@ -160,7 +162,7 @@ class Loop:
             pods=tuple(pods),
         )
         health = read_workload(statefulset(), pods, label="x-prefill", desired=2)
-        now = datetime.fromtimestamp(1e9 + self.clock, UTC)
+        now = datetime.fromtimestamp(self.ahead + self.clock, UTC)
         tuned = await self.tuning(
             "uid-1",
             plan,
@@ -446,6 +448,27 @@ async def test_facts_that_are_late_once_are_no_news(fleet: Fleet, agents: Agents
     for expected in ("FactsStale", "Active"):
         await loop.look()
         assert active() == expected
+
+
+@pytest.mark.parametrize("jump", [-100_000.0, 100_000.0])
+async def test_no_change_is_judged_sooner_or_later_for_a_wall_clock_that_is_set(
+    fleet: Fleet, agents: Agents, jump: float
+):
+    loop = Loop(fleet, agents)
+    await loop.until(Knob.MODEL)
+    loop.ahead += jump
+    reasons = []
+    for _ in range(4):
+        tuned = await loop.look()
+        assert tuned.look is not None
+        reasons.append(tuned.look.reason)
+    assert reasons[:2] == [Reason.VERIFYING] * 2, "a change stays for three intervals"
+    assert Reason.VERIFYING not in reasons[2:]
+    # What a new operator finds has the new times.
+    told = loop.status.tuning
+    assert told is not None
+    [turned] = from_text(told.state).turned.values()
+    assert loop.ahead + loop.clock - 5 * INTERVAL < turned <= loop.ahead + loop.clock
 
 
 async def test_a_clock_that_jumps_back_costs_one_look(fleet: Fleet, agents: Agents):
