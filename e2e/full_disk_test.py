@@ -19,7 +19,7 @@ from self_healing_test import minimal, scale_operator
 from stack.agent import Agent
 from stack.client import Client, prompt
 from stack.install import Testbed
-from stack.kubectl import Kubectl, condition, wait_for
+from stack.kubectl import Kubectl, wait_for
 from stack.traffic import Traffic
 
 NAME = "disk"
@@ -61,6 +61,13 @@ def fill(folder: Path) -> None:
         (folder / "one-more").touch()
 
 
+def noted(kubectl: Kubectl) -> str | None:
+    """The Service's annotation."""
+    metadata = (kubectl.get("service", NAME) or {}).get("metadata") or {}
+    found: str | None = (metadata.get("annotations") or {}).get("disk")
+    return found
+
+
 @pytest.fixture
 def namespace(testbed: Testbed) -> Iterator[Kubectl]:
     kubectl = testbed.namespace("kvs-disk")
@@ -83,24 +90,16 @@ def test_a_full_disk_stops_no_serving_and_is_told(
     namespace.patch("kvserving", NAME, note)
     wait_for(
         "the Service has the annotation",
-        lambda: (namespace.get("service", NAME) or {})["metadata"]["annotations"].get("disk"),
-        timeout=30,
+        lambda: noted(namespace),
+        timeout=120,
     )
     assert client.complete(serving.url, prompt(1, 64), model=serving.model, tokens=4).status == 200
 
     # An engine that ends there cannot be started: the other one serves, and the condition tells.
     Agent(namespace, NAME, f"{NAME}-decode-1").signal_engine("SIGKILL")
-    told = wait_for(
-        "the condition says why",
-        lambda: (
-            found["message"]
-            if (found := condition(serving.get(), "DecodeReady")) and found["status"] == "False"
-            and "no space left on device" in found["message"]
-            else None
-        ),
-        timeout=60,
-    )  # fmt: skip
-    assert f"{NAME}-decode-1" in told
+    serving.wait_says(
+        "DecodeReady", "False", mentions=["no space left on device", f"{NAME}-decode-1"]
+    )
     with Traffic(client, serving.url, serving.model) as traffic:
         for seed in range(5):
             answer = client.complete(serving.url, prompt(seed, 64), model=serving.model)
@@ -110,4 +109,4 @@ def test_a_full_disk_stops_no_serving_and_is_told(
 
     for left in kept.glob(f"{FILL}*"):
         left.unlink()
-    serving.wait_settled(120)
+    serving.wait_settled()  # the kubelet tries ever more seldom, up to five minutes apart
