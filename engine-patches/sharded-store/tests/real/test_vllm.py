@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -20,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from kvserving_sharded_store.resp.connection import Connection
 from kvserving_sharded_store.settings import Settings
 
 from .group import instances
@@ -93,6 +95,30 @@ def make(tmp_path: Path, tier: list[Server]) -> Make:
 
 def keys(server: Server) -> int:
     return int(server.ask(b"DBSIZE")[1:-2])
+
+
+def talk(server: Server) -> Connection:
+    by = time.monotonic() + 10.0
+    return Connection.open(server.address, credentials=None, context=None, deadline=by)
+
+
+def contents(server: Server) -> dict[bytes, bytearray]:
+    """Everything an instance holds."""
+    names = [line for line in server.ask(b"KEYS", b"*").split(b"\r\n")[2::2] if line]
+    sizes = [int(server.ask(b"STRLEN", name)[1:-2]) for name in names]
+    found = {name: bytearray(size) for name, size in zip(names, sizes, strict=True)}
+    with closing(talk(server)) as connection:
+        views = [memoryview(value) for value in found.values()]
+        connection.get(names, views, time.monotonic() + 10.0, lambda _index, _there: None)
+    return found
+
+
+def refill(server: Server, values: dict[bytes, bytearray]) -> None:
+    """Give an instance what it held before."""
+    with closing(talk(server)) as connection:
+        views = [memoryview(value) for value in values.values()]
+        by = time.monotonic() + 10.0
+        connection.set([*values], views, by, lambda _index, _stored: None)
 
 
 def zero(server: Server) -> None:
@@ -187,9 +213,13 @@ def test_mla_each_rank_stores_half_and_valkey_may_come_and_go(
     make: Make, tier: list[Server]
 ) -> None:
     text, port = prompt(2, TOKENS), lasting_port()
+    other = prompt(3, TOKENS)
     with serving(make("mla", attention="MLA")) as (first,):
-        cold = first.ask(text)
+        first.ask(other, 4)
         stored(tier, [8, 7])
+        lost = contents(tier[1])
+        cold = first.ask(text)
+        stored(tier, [16, 14])
         first.forget()
         local, hit = first.asked(text)
         assert hit == HIT
@@ -240,7 +270,19 @@ def test_mla_each_rank_stores_half_and_valkey_may_come_and_go(
             fresh.ask(prompt(next(fresh_prompts), TOKENS), 4)
             return keys(tier[1]) >= 7
 
-        assert until(again, 10, "stored again") < 5.0
+        began = time.monotonic()
+        until(again, 10, "stored again")
+        # What it has now and this engine's memory has not, is read from it.
+        read = fresh.metric("kvserving_store_read_bytes_total", rank="1")
+        refill(tier[1], lost)
+        _, hit = fresh.asked(other, 4)
+        assert hit == HIT
+        assert time.monotonic() - began < 5.0
+        until(
+            lambda: fresh.metric("kvserving_store_read_bytes_total", rank="1") > read,
+            10,
+            "the chunks came from the instance that was gone",
+        )
 
 
 @contextmanager
