@@ -28,6 +28,8 @@ CONNECTOR = "ShardedStoreConnector"
 NIXL = {"kv_connector": "NixlConnector"}
 FINISHED = "vllm:request_success_total"
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
+PACKAGE = Path(__file__).parents[2]
+"""Where the distribution is: the folder that holds the package."""
 
 
 def free_port() -> int:
@@ -111,14 +113,13 @@ def lmcache_file(
     return path
 
 
-def installed(folder: Path) -> dict[str, str]:
+def installed(folder: Path, package: Path = PACKAGE) -> dict[str, str]:
     """An environment in which vLLM finds this package's plugin, whether it is installed or not.
 
     With that of engine-cpu, as in the image: it forks the engine's processes, which saves most of
     the time that a start takes.
     """
-    package = Path(__file__).parents[2]
-    beside = package.parents[1] / "images" / "engine-cpu" / "plugin"
+    beside = PACKAGE.parents[1] / "images" / "engine-cpu" / "plugin"
     paths = [str(folder), str(package)]
     plugins = {"kvserving_sharded_store": "kvserving_sharded_store.plugin:activate"}
     if beside.exists():
@@ -231,6 +232,7 @@ class Vllm:
             self._process = subprocess.Popen(
                 command,
                 env={**full, **(env or {})},
+                cwd=work,  # python -m finds first what lies there
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

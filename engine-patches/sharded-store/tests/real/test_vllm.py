@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -29,6 +30,7 @@ from .removal import Removal
 from .results import record
 from .servers import Deaf, Server
 from .serving import (
+    PACKAGE,
     Answer,
     Vllm,
     control,
@@ -74,6 +76,7 @@ def make(tmp_path: Path, tier: list[Server]) -> Make:
         number = next(count)
         port = settings.pop("control_port", 0)
         drain = settings.pop("drain", 0)
+        package = settings.pop("package", PACKAGE)
         file = lmcache_file(tmp_path / f"{number}.yaml", url, CHUNK, control_port=port, **settings)
         child = store_transfer()
         config = with_nixl("cpu", child, policy) if nixl else child
@@ -87,7 +90,7 @@ def make(tmp_path: Path, tier: list[Server]) -> Make:
             *flags,
             transfer=config,
             lmcache=file,
-            env=installed(tmp_path / "site"),
+            env=installed(tmp_path / "site", package),
         )
 
     return vllm
@@ -536,3 +539,47 @@ def test_a_mismatch_of_attention_leaves_the_tier_alone(make: Make, tier: list[Se
         assert hit == 0
         assert control(port)["closed"] == "AttentionMismatch"
         assert [keys(each) for each in tier] == [0, 0]
+
+
+@pytest.mark.parametrize(("closed", "kind"), [("Stock", "gqa"), ("UnknownVersions", "mla")])
+def test_a_pair_of_versions_that_nobody_has_read_is_not_patched_and_serves(
+    make: Make, tier: list[Server], tmp_path: Path, closed: str, kind: str
+) -> None:
+    package = copied(tmp_path / "copy")
+    changed(package / "versions.py", '("0.32.0", "0.5.6")', '("0.32.99", "0.5.6")')
+    if closed == "UnknownVersions":
+        # As on an accelerator with another attention, where stock LMCache is wrong.
+        changed(package / "connector.py", "if current_platform.is_cpu():", "if False:")
+        changed(package / "connector.py", "return bool(config", "return False and bool(config")
+    text, port = prompt(7, TOKENS), lasting_port()
+    with serving(make(kind, control_port=port, package=package.parent)) as (engine,):
+        first = engine.ask(text)
+        engine.forget()
+        got, hit = engine.asked(text)
+        assert got.error is None
+        if closed == "UnknownVersions":
+            assert hit == 0
+            assert got.equals(first)
+            assert [keys(each) for each in tier] == [0, 0]
+        state = control(port)
+        assert (state["capabilities"], state["closed"]) == ([], closed)
+        labels = {"vllm": "0.32.0", "lmcache": "0.5.6", "closed": closed}
+        assert "kvserving_store_patched{" in engine.get("/metrics")
+        assert engine.metric("kvserving_store_patched", **labels) == 0
+        lines = [line for line in engine.log.splitlines() if "is not a supported pair" in line]
+        assert len(lines) <= 3, "one of each process that builds a connector"
+        assert lines
+        assert engine.terminate() < 30
+
+
+def copied(folder: Path) -> Path:
+    """The package in a folder of its own, to be changed."""
+    target = folder / "kvserving_sharded_store"
+    shutil.copytree(Path(__file__).parents[2] / "kvserving_sharded_store", target)
+    return target
+
+
+def changed(file: Path, before: str, after: str) -> None:
+    text = file.read_text()
+    assert text.count(before) == 1
+    file.write_text(text.replace(before, after))
