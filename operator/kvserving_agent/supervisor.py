@@ -35,9 +35,10 @@ NAME = "kvs-supervisor"
 """Of the process, as `ps -o comm` shows it: at most 15 characters."""
 LOOK_SECONDS = 1.0
 """How often the pulse is looked at, and how often it beats."""
-STILL_LOOKS = 5
-"""Looks without a pulse that make an agent hung. Not a time: where this process is late too, the
-machine is busy, or was frozen with both of them."""
+STILL_LOOKS = 4
+"""Looks without a pulse that make an agent hung: they and another life's start are over before a
+second readiness probe, of 5 s each, can fail. Not a time: where this process is late too, the
+machine was frozen. A look at which the agent mostly waited for a core does not count."""
 START_LOOKS = 60
 """The same for one that has not served yet."""
 
@@ -112,14 +113,15 @@ class Supervisor:
         why = ""
         looks = 0
         while (status := _reap(pid)) is None:
-            before = self._handover.pulse
+            before, waited = self._handover.pulse, footprint.waited(pid)
             got = signal.sigtimedwait(_WAITED, LOOK_SECONDS)
             if got is not None and got.si_signo in _TOLD:
                 self._stopping = True
                 self._handover.stop()
                 os.kill(pid, got.si_signo)
             elif got is None:
-                looks = 0 if self._handover.pulse != before else looks + 1
+                starved = footprint.waited(pid) - waited > LOOK_SECONDS / 2
+                looks = 0 if self._handover.pulse != before else looks + (not starved)
                 why = why or self._trouble(pid, looks)
                 if why:
                     os.kill(pid, signal.SIGKILL)

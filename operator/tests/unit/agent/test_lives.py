@@ -112,6 +112,14 @@ def test_the_memory_of_a_process_is_told_and_none_of_one_that_is_gone() -> None:
     assert footprint.resident(1 << 30) == 0
 
 
+def test_a_process_that_gets_no_core_is_known_by_it(tmp_path: Path) -> None:
+    assert footprint.waited(os.getpid()) >= 0
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "schedstat").write_text("1000 2500000000 3\n")
+    assert footprint.waited(7, tmp_path) == 2.5
+    assert footprint.waited(8, tmp_path) == 0.0
+
+
 def test_both_families_listen_and_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
