@@ -96,6 +96,7 @@ def measure(folder: Path, windows: int, seconds: float) -> dict[str, Any]:
             "cpu_percent": shares,
             "rss_mib": round(agent.resident_mib(), 1),
             "peak_rss_mib": round(agent.resident_mib("VmHWM"), 1),
+            "supervisor_mib": round(agent.supervisor_kib() / 1024, 1),
             "facts_bytes": max(asking.sizes),
             "page_bytes": int(agent.metric("kvserving_agent_scrape_page_bytes") or 0),
         }
