@@ -1,4 +1,4 @@
-"""The client beside servers that send rubbish, or too little of anything: real sockets, no server.
+"""The client beside servers that send rubbish, or too little of anything, over real sockets.
 
 Whatever comes, a call ends by its deadline with an answer or an ``InstanceError``, and what is told
 of a key is what the bytes say of it.
@@ -12,22 +12,21 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvserving_sharded_store.address import Address
 from kvserving_sharded_store.resp.connection import Connection, Credentials
 from kvserving_sharded_store.resp.errors import InstanceError
 from kvserving_sharded_store.resp.instance import Instance
 from kvserving_sharded_store.resp.ticket import Outcome, Ticket, Verb
 from kvserving_sharded_store.resp.transport import Plain
 
+from ..hostile import PONG, Drip, Hostile
+
 EXAMPLES = int(os.environ.get("KVSERVING_TEST_EXAMPLES", "60"))
 """Of each kind of rubbish."""
-PONG = b"+PONG\r\n"
 DONE, ABSENT, FAILED, CANCELLED = Outcome
 
 sizes = st.sampled_from([1, 2, 5, 7, 11, 12, 13, 99, 300])
@@ -169,69 +168,6 @@ def test_short_replies(verb: str, count: int, stream: bytes, cuts: list[int], en
     lines = stream.split(b"\r\n")[:count]
     good = {"exists": b":1", "remove": b":1", "set": b"+OK"}.get(verb)
     assert told == [(index, lines[index] == good) for index in range(len(told))]
-
-
-class Hostile:
-    """A server that is right about its greeting, if it greets, and then as ``speak`` has it."""
-
-    def __init__(
-        self, speak: Callable[[socket.socket], None], *, window: int = 0, greets: bool = True
-    ) -> None:
-        self._speak, self._greets = speak, greets
-        self._listener = socket.socket()
-        if window:
-            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
-        self._listener.bind(("127.0.0.1", 0))
-        self._listener.listen(64)
-        self._open: list[socket.socket] = []
-        self.ended = threading.Event()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    @property
-    def address(self) -> Address:
-        return Address("127.0.0.1", int(self._listener.getsockname()[1]))
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while not self.ended.is_set():
-                near, _ = self._listener.accept()
-                self._open.append(near)
-                threading.Thread(target=self._serve, args=(near,), daemon=True).start()
-
-    def _serve(self, near: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            if self._greets:
-                near.recv(1000)
-                near.sendall(PONG)
-            self._speak(near)
-
-    def close(self) -> None:
-        self.ended.set()
-        self._listener.close()
-        for each in self._open:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-
-
-@dataclass
-class Drip:
-    """Sends one byte at a time, or takes a few: enough for the other side to send on."""
-
-    reply: bytes = b""
-    pause: float = 0.01
-    ended: threading.Event = field(default_factory=threading.Event)
-
-    def __call__(self, near: socket.socket) -> None:
-        if not self.reply:
-            while not self.ended.wait(self.pause) and near.recv(1000):
-                pass
-            return
-        near.recv(1000)
-        for byte in self.reply:
-            near.sendall(bytes([byte]))
-            if self.ended.wait(self.pause):
-                return
 
 
 def ask(instance: Instance, verb: Verb, size: int, seconds: float) -> tuple[Outcome, ...]:

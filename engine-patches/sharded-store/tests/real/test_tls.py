@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import ssl
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +21,12 @@ from kvserving_sharded_store.resp.instance import Instance
 from kvserving_sharded_store.resp.ticket import Outcome, Verb
 from kvserving_sharded_store.resp.work import Options
 
+from ..hostile import Drip, Hostile
 from .engines import CHUNK, Engine
 from .group import COUNT, options, whole
 from .servers import REDIS, Server, until
 from .serving import free_port, lasting_port
-from .test_resp import empty, make, run
+from .test_resp import empty, make, run, ticket
 
 ACL = "engine on >secret -@all +get +set +exists +ping +auth +select resetchannels ~*"
 
@@ -166,3 +168,30 @@ def test_every_rank_speaks_tls_to_its_own_instance(tmp_path: Path) -> None:
             each.kill()
         for server in servers:
             server.kill()
+
+
+def test_a_server_that_takes_stores_a_few_bytes_at_a_time_keeps_nobody_waiting(
+    tmp_path: Path,
+) -> None:
+    path = certificate(tmp_path, "slow")
+    speaks = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    speaks.load_cert_chain(path, path.with_suffix(".key"))
+    drip = Drip(pause=0.05)
+    server = Hostile(drip, window=4096, context=speaks)
+    trusts = ssl.create_default_context(cafile=str(path))
+    instance = Instance(replace(server.address, tls=True), Options(context=trusts))
+    try:
+        keys, values = make(4, 16 << 20)
+        stores = [
+            ticket(Verb.SET, [key], [value], 60.0) for key, value in zip(keys, values, strict=True)
+        ]
+        for each in stores:
+            instance.submit(each)
+        began = time.monotonic()
+        assert run(instance, Verb.EXISTS, keys[:1], seconds=30.0) == (Outcome.FAILED,)
+        assert time.monotonic() - began < 8.0
+        assert all(each.wait() == (Outcome.FAILED,) for each in stores)
+    finally:
+        drip.ended.set()
+        assert instance.close(5.0)
+        server.close()
