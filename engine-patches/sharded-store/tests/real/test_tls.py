@@ -170,27 +170,23 @@ def test_every_rank_speaks_tls_to_its_own_instance(tmp_path: Path) -> None:
             server.kill()
 
 
-def test_a_server_that_takes_stores_a_few_bytes_at_a_time_keeps_nobody_waiting(
-    tmp_path: Path,
-) -> None:
+def test_a_server_that_gives_values_byte_by_byte_keeps_nobody_waiting(tmp_path: Path) -> None:
     path = certificate(tmp_path, "slow")
     speaks = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     speaks.load_cert_chain(path, path.with_suffix(".key"))
-    drip = Drip(pause=0.05)
-    server = Hostile(drip, window=4096, context=speaks)
+    keys, values = make(4)
+    drip = Drip(b"$%d\r\n" % len(values[0]) + bytes(values[0]))
+    server = Hostile(drip, context=speaks)
     trusts = ssl.create_default_context(cafile=str(path))
     instance = Instance(replace(server.address, tls=True), Options(context=trusts))
     try:
-        keys, values = make(4, 16 << 20)
-        stores = [
-            ticket(Verb.SET, [key], [value], 60.0) for key, value in zip(keys, values, strict=True)
-        ]
-        for each in stores:
+        gets = [ticket(Verb.GET, [key], empty(values[:1]), 60.0) for key in keys]
+        for each in gets:
             instance.submit(each)
         began = time.monotonic()
         assert run(instance, Verb.EXISTS, keys[:1], seconds=30.0) == (Outcome.FAILED,)
         assert time.monotonic() - began < 8.0
-        assert all(each.wait() == (Outcome.FAILED,) for each in stores)
+        assert all(each.wait() == (Outcome.FAILED,) for each in gets)
     finally:
         drip.ended.set()
         assert instance.close(5.0)
