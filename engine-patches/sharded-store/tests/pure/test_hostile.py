@@ -203,6 +203,10 @@ def test_a_server_that_takes_stores_a_few_bytes_at_a_time_keeps_nobody_waiting()
             stores.append(Ticket(Verb.SET, [b"%d" % number], value, time.monotonic() + 60.0))
             instance.submit(stores[-1])
         began = time.monotonic()
+        while len(instance._running) < 4:  # a lookup would go first
+            assert time.monotonic() - began < 6.0
+            drip.ended.wait(0.01)
+        began = time.monotonic()
         assert ask(instance, Verb.EXISTS, 0, 30.0) == (FAILED,)
         assert time.monotonic() - began < 6.0
         for store in stores:

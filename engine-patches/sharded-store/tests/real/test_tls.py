@@ -183,6 +183,7 @@ def test_a_server_that_gives_values_byte_by_byte_keeps_nobody_waiting(tmp_path: 
         gets = [ticket(Verb.GET, [key], empty(values[:1]), 60.0) for key in keys]
         for each in gets:
             instance.submit(each)
+        until(lambda: len(instance._running) == 4)
         began = time.monotonic()
         assert run(instance, Verb.EXISTS, keys[:1], seconds=30.0) == (Outcome.FAILED,)
         assert time.monotonic() - began < 8.0
