@@ -572,6 +572,23 @@ def test_a_pair_of_versions_that_nobody_has_read_is_not_patched_and_serves(
         assert engine.terminate() < 30
 
 
+def test_copies_that_are_not_exact_close_the_tier_before_the_first_request(
+    make: Make, tier: list[Server], tmp_path: Path
+) -> None:
+    package = copied(tmp_path / "copy")
+    changed(package / "blocks.py", "chunk.copy_(source, non", "chunk.copy_(source ^ 1, non")
+    text, port = prompt(8, TOKENS), lasting_port()
+    with serving(make("gqa", control_port=port, package=package.parent)) as (engine,):
+        first = engine.ask(text)
+        engine.forget()
+        got, hit = engine.asked(text)
+        assert hit == 0
+        assert got.equals(first)
+        assert control(port)["closed"] == "KVRoundTripMismatch"
+        assert "round-trip self-test: passed" not in engine.log
+        assert [keys(each) for each in tier] == [0, 0]
+
+
 def copied(folder: Path) -> Path:
     """The package in a folder of its own, to be changed."""
     target = folder / "kvserving_sharded_store"
