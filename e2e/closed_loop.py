@@ -35,8 +35,11 @@ PREFILL = f"{NAME}-prefill-0"
 INSTANCES = [f"{NAME}-valkey-0", f"{NAME}-valkey-1"]
 EVERY = 1.6
 """Seconds between two long prompts: engines that compute them all are busy less than half."""
-LEARNING = 240.0
-"""Seconds: a dozen samples of each number that agree within a fifth, on a shared machine."""
+LEARNING = 480.0
+"""Seconds at most: a dozen samples of each number that agree within a fifth, on a shared machine,
+take one or two minutes."""
+ENDLESS = 900.0
+"""Seconds of traffic that a test stops when it has seen what it waits for."""
 NAMES = [f"prompt-{n}" for n in range(12)]
 """More than the engine's own memory holds, all of them in the tier."""
 
@@ -67,11 +70,16 @@ class Seen:
     """Requests whose hit was to be loaded."""
     recomputed: float
     """Requests whose hit was not: by the model, a bypass, or a mode."""
+    missed: float = 0.0
+    """Requests of which the tier had nothing, or too little to be worth a thought."""
 
     def since(self, before: Seen) -> Seen:
         """What happened between two moments."""
         loaded, recomputed = self.loaded - before.loaded, self.recomputed - before.recomputed
-        return Seen(self.at, loaded, recomputed)
+        return Seen(self.at, loaded, recomputed, self.missed - before.missed)
+
+    def __str__(self) -> str:
+        return f"{self.loaded:g} loaded, {self.recomputed:g} recomputed, {self.missed:g} missed"
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,9 @@ class Loop:
 
     def settings(self) -> dict[str, Any]:
         """What the engine's store goes by, as its agent read it."""
-        found: dict[str, Any] = self.agent.facts()["store"]["settings"]
+        store = self.agent.facts()["store"]
+        assert store, "the agent was not told of a store yet"
+        found: dict[str, Any] = store["settings"]
         return found
 
     def replay(self, requests: list[Request]) -> Replay:
@@ -124,28 +134,31 @@ class Loop:
 
     def seen(self, since: float = 0.0) -> Seen:
         """The decisions, as the agent read them after `since` (Unix seconds)."""
-        return wait_for("a reading of the store", lambda: self._seen(since), timeout=40, every=1)
+        return wait_for("a reading of the store", lambda: self._seen(since), timeout=120, every=1)
 
     def _seen(self, since: float) -> Seen | None:
         store = self.agent.facts()["store"]
-        assert store, "the agent was not told of a store"
+        assert store, "the agent was not told of a store yet"
         if store["ageSeconds"] is None or (at := time.time() - store["ageSeconds"]) < since:
             return None
         made = {k: v for k, v in store["counters"].items() if k.startswith("decision_")}
+        missed = sum(v for k, v in made.items() if k.endswith("_nohit"))
         made = {k: v for k, v in made.items() if not k.endswith(("_seconds", "_nohit"))}
         loaded = sum(v for k, v in made.items() if not k.startswith("decision_bypass"))
-        return Seen(at, loaded, sum(made.values()) - loaded)
+        return Seen(at, loaded, sum(made.values()) - loaded, missed)
 
     def until(self, what: str, good: Callable[[Seen], bool], *, intervals: float) -> float:
         """Seconds until the first time between two of the agent's readings that is good began."""
-        began = time.time()
+        began, windows = time.time(), list[str]()
         before = self.seen(began)
         while True:
             now = self.seen(before.at + INTERVAL / 2)
-            if good(now.since(before)):
+            window = now.since(before)
+            if good(window):
                 return before.at - began
+            windows.append(f"{before.at - began:.0f}-{now.at - began:.0f} s: {window}")
             late = before.at - began > intervals * INTERVAL
-            assert not late, f"{what}: not in {intervals:g} intervals; {self.tuning()}"
+            assert not late, f"{what}: not in {intervals:g} intervals; {windows}; {self.tuning()}"
             before = now
 
 
@@ -189,7 +202,7 @@ def learned(loop: Loop) -> Loop:
     """Prompts that are computed, then hits, until every number is measured and in force."""
     first = [f"first-{n}" for n in range(12)] + NAMES
     with loop.replay(steady(first, tokens=LONG, every=1.1, seconds=len(first) * 1.1)) as traffic:
-        done = traffic.result(timeout=120)
+        done = traffic.result(timeout=240)
     assert not done.failed
     with loop.replay(steady(NAMES, tokens=LONG, every=1.1, seconds=LEARNING)):
         wait_for(
@@ -200,7 +213,7 @@ def learned(loop: Loop) -> Loop:
     return replace(loop, computed=done.summary["ttft"]["p50"])
 
 
-def busy(seconds: float) -> list[Request]:
+def busy(seconds: float = ENDLESS) -> list[Request]:
     """Long prompts whose KV is in the tier."""
     return steady(NAMES, tokens=LONG, every=EVERY, seconds=seconds)
 

@@ -32,7 +32,7 @@ from closed_loop import (
 from self_healing_test import operator_pods
 from stack import throttle
 from stack.install import SYSTEM_NAMESPACE, Testbed
-from stack.kubectl import Kubectl, Object, condition, is_true, wait_for
+from stack.kubectl import Kubectl, Object, condition, is_true, wait_for, wait_says
 from stack.pods import in_service_since, lives
 from stack.replays import Request, steady
 from stack.serving import summary
@@ -45,7 +45,7 @@ SHALLOW = 3.3e6
 is several times R·Te, from which on a saturated one loads."""
 CHUNK, TAIL = 256, 76
 """Tokens of a chunk, and of what comes after the last one."""
-SHORT = [f"short-{n}" for n in range(48)]
+SHORT = [f"short-{n}" for n in range(72)]
 ENGINES = f"kvserving.io/kvserving={NAME},kvserving.io/role in (prefill,decode)"
 AGENT_ENDS = ("SIGKILL", "SIGKILL", "SIGSTOP")
 JUDGED = ("Confirmed", "Unclear", "RolledBack")
@@ -85,22 +85,14 @@ def test_an_instance_that_is_slower_than_the_others_is_named(loop: Loop) -> None
     with loop.replay(cold([*NAMES, *(f"first-{n}" for n in range(24))])) as traffic:
         throttle.limit(loop.kubectl, INSTANCES[0], CRAWL)
         try:
-            told = wait_for(
-                "the slow instance is named",
-                lambda: (
-                    said
-                    if (said := loop.told("RemoteTierReady")).reason == "TierInstanceSlow"
-                    else None
-                ),
-                timeout=90,
-            )
+            # True: engines use it all the same.
+            slow = ("RemoteTierReady", "True", "TierInstanceSlow")
+            told = wait_says(loop.get, *slow, mentions=INSTANCES[:1], timeout=240)
         finally:
             throttle.lift(loop.kubectl, INSTANCES[0])
-        done = traffic.result(timeout=120)
+        done = traffic.result(timeout=240)
     print(told)
-    assert INSTANCES[0] in told.message
-    assert INSTANCES[1] not in told.message
-    assert told.status == "True"  # engines use it all the same
+    assert INSTANCES[1] not in told["message"]
     assert not done.failed
 
 
@@ -113,7 +105,7 @@ def test_an_operator_that_dies_in_mid_change_leaves_the_engines_alone(
     with loop.replay(steady(NAMES, tokens=LONG, every=1.1, seconds=LEARNING)):
         wait_for("the first change", lambda: loop.tuning().get("history"), timeout=LEARNING)
     old = operator_pods(testbed)
-    with loop.replay(busy(32)) as traffic:
+    with loop.replay(busy()) as traffic:
         kill(testbed.kubectl.within(SYSTEM_NAMESPACE), *(p["metadata"]["name"] for p in old))
         decided = first_change(loop)
         assert not judged(decided), f"its verdict is there already, so it is over: {decided}"
@@ -121,15 +113,15 @@ def test_an_operator_that_dies_in_mid_change_leaves_the_engines_alone(
         wait_for(
             "the new operator judges what the old one has changed",
             lambda: judged(first_change(loop)),
-            timeout=120,
+            timeout=300,
         )
-        done = traffic.result(timeout=120)
+        done = traffic.stop(timeout=120)
     print(first_change(loop))
     assert {p["metadata"]["uid"] for p in old}.isdisjoint(
         p["metadata"]["uid"] for p in operator_pods(testbed)
     )
-    assert is_true(loop.get(), "TuningActive")
-    assert loop.settings().get("model")
+    wait_says(loop.get, "TuningActive", "True", timeout=120)
+    wait_for("the engine goes by a model", lambda: loop.settings().get("model"), timeout=60)
     assert not done.failed
     assert lives(loop.kubectl, ENGINES) == before
 
@@ -148,7 +140,7 @@ def judged(change: dict[str, Any]) -> bool:
 def test_short_hits_are_computed_by_an_idle_engine_and_loaded_by_a_saturated_one(
     loop: Loop,
 ) -> None:
-    model = wait_for("the operator's model", lambda: loop.settings().get("model"), timeout=60)
+    model = wait_for("the operator's model", lambda: loop.settings().get("model"), timeout=120)
     assert any(change["knob"] == "Model" for change in loop.tuning()["history"])
     tokens = short_of(model)
     alone = tokens / model["R"]
@@ -156,16 +148,18 @@ def test_short_hits_are_computed_by_an_idle_engine_and_loaded_by_a_saturated_one
     fill = steady(SHORT, tokens=tokens, every=1.5 * alone, seconds=len(SHORT) * 1.5 * alone)
     push = cold([f"push-{n}" for n in range(9)], begin=fill[-1].at + 1)
     with loop.replay([*fill, *push]) as traffic:
-        assert not traffic.result(timeout=120).failed
+        assert not traffic.result(timeout=240).failed
     every = max(1.0, 5 * alone)
-    with loop.replay(steady(SHORT[:24], tokens=tokens, every=every, seconds=24 * every)) as traffic:
+    with loop.replay(steady(SHORT[:36], tokens=tokens, every=every, seconds=36 * every)) as traffic:
         idle = loop.until("short hits are computed", all_computed, intervals=4)
-        assert not traffic.result(timeout=120).failed
-    queue = cold([f"cold-{n}" for n in range(44)], every=0.7)
-    asked = steady(SHORT[24:], tokens=tokens, every=1, seconds=22, begin=10)
+        assert not traffic.stop(timeout=120).failed
+    # Busy nine tenths of the time, not more: of short hits that have waited for one another only
+    # the first are worth loading, as the others would wait for it.
+    queue = cold([f"cold-{n}" for n in range(64)], every=0.9)
+    asked = steady(SHORT[36:], tokens=tokens, every=2, seconds=50, begin=6)
     with loop.replay([*queue, *asked]) as traffic:
         saturated = loop.until("short hits are loaded", all_loaded, intervals=6)
-        assert not traffic.result(timeout=180).failed
+        assert not traffic.stop(timeout=180).failed
     print(
         f"{tokens} tokens by {model}: computed after {idle:.0f} s, loaded after {saturated:.0f} s"
     )
@@ -191,17 +185,17 @@ def all_loaded(window: Seen) -> bool:
 
 def test_instances_that_die_are_told_of_and_nobody_waits_for_them(loop: Loop) -> None:
     before = lives(loop.kubectl, ENGINES)
-    with loop.replay(busy(45)) as traffic:
+    with loop.replay(busy()) as traffic:
         for victims in (INSTANCES[:1], INSTANCES):
             with nowhere_to_go(loop.kubectl):
                 kill(loop.kubectl, *victims)
-                down = wait_for("the tier is said to be down", lambda: tier_down(loop), timeout=60)
+                down = wait_for("the tier is said to be down", lambda: tier_down(loop), timeout=180)
             assert is_true(down, "Ready")
             began = time.time()
-            wait_for("the tier is back", lambda: is_true(loop.get(), "RemoteTierReady"), timeout=90)
+            wait_says(loop.get, "RemoteTierReady", "True", timeout=300)
             print(f"{victims} killed: {summary(down)}, back after {time.time() - began:.0f} s")
         loop.until("hits are found again", some_hits, intervals=6)
-        done = traffic.result(timeout=180)
+        done = traffic.stop(timeout=180)
     assert not done.failed
     assert lives(loop.kubectl, ENGINES) == before
 
@@ -220,14 +214,14 @@ def some_hits(window: Seen) -> bool:
 def test_an_agent_that_dies_or_hangs_lives_again_and_its_pod_stays_in_service(loop: Loop) -> None:
     before, since = lives(loop.kubectl, ENGINES), in_service_since(loop.kubectl, PREFILL)
     first = loop.agent.facts()
-    with loop.replay(busy(40)) as traffic:
+    with loop.replay(busy()) as traffic:
         for life, signal in enumerate(AGENT_ENDS, start=first["agent"]["lives"] + 1):
             began = time.time()
             loop.agent.signal_itself(signal)
             wait_for("another life of the agent", partial(has_come_to, loop, life), timeout=60)
             assert loop.seen(began).at > began
             print(f"life {life} after {signal}: tells of the store after {time.time() - began:.1f}")
-        done = traffic.result(timeout=120)
+        done = traffic.stop(timeout=120)
     assert not done.failed
     last = loop.agent.facts()
     assert last["engine"]["startId"] == first["engine"]["startId"]
