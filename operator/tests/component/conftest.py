@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,22 @@ from cluster.controlplane import ControlPlane
 
 from .apiserver import Server
 from .harness import Cluster, Kubelet, OperatorProcess, Served, install
+from .ordering import group, ordered
 from .valkeys import Valkeys
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "takes(seconds): see operator/tests/component/ordering.py")
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist puts the groups into the names
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ours = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
+    others = [item for item in items if item not in set(ours)]
+    for item in ours:
+        item.add_marker(pytest.mark.xdist_group(group(item)))
+    items[:] = ordered(ours) + others
+
 
 QUICK_HPA = "--horizontal-pod-autoscaler-sync-period=2s"
 """Its usual quarter of a minute is no part of any promise."""

@@ -17,8 +17,9 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -42,6 +43,9 @@ QUICK_LEASE = (
     "--lease-duration=5", "--renew-deadline=2.5", "--renew-interval=1", "--write-timeout=2",
 )  # fmt: skip
 """Options of an operator whose successor need not wait long."""
+PATIENCE = 120.0
+"""Seconds for what takes a few where nothing else runs. Only a test that fails waits for all of
+them, so that a busy machine fails none; what promises a time says so itself."""
 WORKLOADS = (paths.STATEFULSETS, paths.DEPLOYMENTS)
 
 Object = dict[str, Any]
@@ -113,7 +117,7 @@ class Cluster:
         return next(found, {})
 
     def wait_condition(
-        self, name: str, type_: str, status: str, reason: str = "", *, timeout: float = 30
+        self, name: str, type_: str, status: str, reason: str = "", *, timeout: float = PATIENCE
     ) -> Object:
         def there() -> Object | None:
             now = self.condition(name, type_)
@@ -128,7 +132,7 @@ class Cluster:
             more=lambda: json.dumps(self.status(name).get("conditions"), indent=1),
         )
 
-    def wait_ready(self, name: str, *, timeout: float = 60) -> None:
+    def wait_ready(self, name: str, *, timeout: float = PATIENCE) -> None:
         self.wait_condition(name, "Ready", "True", timeout=timeout)
 
     def settled(self, name: str) -> None:
@@ -137,7 +141,11 @@ class Cluster:
         self.wait_condition(name, "Reconciling", "False")
 
     def writes(self, since: int, *, user: str = "") -> list[Write]:
-        """Writes of operators in this namespace; Lease renewals and dry runs left out."""
+        """Writes of operators in this namespace; Lease renewals and dry runs left out.
+
+        All that was answered before the call is among them.
+        """
+        self._all_logged()
         return [
             write
             for write in self.plane.audit.writes(since)
@@ -148,6 +156,18 @@ class Cluster:
             and user in write.user
         ]
 
+    def mark(self) -> int:
+        """A point in the audit log: what was answered before is not among the writes since."""
+        self._all_logged()
+        return self.plane.audit.mark()
+
+    def _all_logged(self) -> None:
+        """Until the log has a request of our own: it is written after the answers."""
+        name, since = f"mark-{uuid.uuid4().hex}", self.plane.audit.mark()
+        with suppress(ApiError):  # there is no such object
+            self.delete(paths.CONFIGMAPS, name)
+        self.plane.audit.wait_for(lambda w: w.name == name, since=since, timeout=PATIENCE)
+
 
 def _resource(obj: Object) -> Resource:
     return paths.resource_of(obj)
@@ -156,7 +176,7 @@ def _resource(obj: Object) -> Resource:
 def wait_for(
     condition: Callable[[], Any],
     *,
-    timeout: float = 30,
+    timeout: float = PATIENCE,
     what: str,
     more: Callable[[], str] = str,
 ) -> Any:
@@ -254,7 +274,7 @@ class OperatorProcess:
     def said(self, pattern: str) -> bool:
         return any(re.search(pattern, record["message"]) for record in self.log)
 
-    def wait_leading(self, *, timeout: float = 60) -> None:
+    def wait_leading(self, *, timeout: float = PATIENCE) -> None:
         wait_for(
             lambda: self.said("^leading as"),
             timeout=timeout,
@@ -290,12 +310,12 @@ class OperatorProcess:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def wait(self, *, timeout: float = 20) -> int:
+    def wait(self, *, timeout: float = PATIENCE) -> int:
         """The exit status of the process, once it ends."""
         return self.process.wait(timeout)
 
-    def stop(self, *, timeout: float = 10) -> int:
-        """SIGTERM, and the exit status."""
+    def stop(self, *, timeout: float = 30) -> int:
+        """SIGTERM, and the exit status: within the time that a kubelet gives."""
         self.signal(signal.SIGTERM)
         return self.wait(timeout=timeout)
 

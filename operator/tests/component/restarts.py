@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from .harness import Cluster, Kubelet, OperatorProcess, example, wait_for
+from .harness import PATIENCE, Cluster, Kubelet, OperatorProcess, example, wait_for
 
 
 @contextmanager
@@ -20,13 +20,13 @@ def restarted(
         for name in names:
             cluster.settled(name)
         assert operator.stop() == 0
-        mark = cluster.plane.audit.mark()
+        mark = cluster.mark()
         operator.start()
         cluster.plane.audit.wait_for(
             lambda w: w.resource == "leases" and w.namespace == cluster.namespace,
             since=mark,
             at_least=3,
-            timeout=30,
+            timeout=PATIENCE,
         )
         passes = 'kvserving_operator_passes_total{outcome="success"}'
         wait_for(lambda: operator.metric(passes) >= len(names), what="a pass of each object")

@@ -122,7 +122,6 @@ def wait_replicas(cluster: Cluster, count: int, memory: str) -> None:
 
     wait_for(
         there,
-        timeout=60,
         what=f"{count} prefill replicas",
         more=lambda: str([replicas(cluster), autoscaler(cluster)]),
     )
@@ -149,7 +148,7 @@ def test_an_autoscaler_owns_the_replicas_of_prefill(served: Served) -> None:
     cluster = served.cluster
     applied_from_git(cluster)
     cluster.settled(NAME)
-    mark = cluster.plane.audit.mark()
+    mark = cluster.mark()
     cluster.plane.api.create(AUTOSCALERS.path(cluster.namespace), HPA)
     wait_for(
         lambda: "FailedGetScale" in autoscaler(cluster).get("AbleToScale", ""),

@@ -18,6 +18,8 @@ from kvserving_operator.kube.diff import differences
 
 from .harness import Cluster, Object, Served, example
 
+pytestmark = pytest.mark.takes(80)
+
 NAME = "shown"
 ROUTER_IMAGE = "registry.example/router:7"
 

@@ -12,6 +12,7 @@ from kvserving_operator.kube import paths
 
 from .fault_proxy import Fault, FaultProxy, Rule, Seen
 from .harness import (
+    PATIENCE,
     Cluster,
     Kubelet,
     OperatorProcess,
@@ -111,7 +112,7 @@ def test_an_error_that_ends_the_watches_ends_the_process(cluster: Cluster, tmp_p
         first = operator.process
         wait_for(lambda: proxy.watches == len(paths.WATCHED) + 1, what="all watches")
         proxy.tell_watches(500)
-        assert first.wait(20) == 1
+        assert first.wait(PATIENCE) == 1
         assert operator.said("watches ended|feed ended")
         cluster.delete(paths.SERVICES, "x")
         wait_for(lambda: cluster.get(paths.SERVICES, "x"), what="the repair by the next run")

@@ -37,6 +37,8 @@ from .noisy_agents import Noisy, StandIns, answering
 from .results import record
 from .valkeys import Valkeys, is_valkey
 
+pytestmark = pytest.mark.takes(140)
+
 SECONDS = float(os.environ.get("KVSERVING_TEST_IDLE_SECONDS", "20"))
 NAMES = [f"idle-{number}" for number in range(20)]
 REAPPLIED_EVERY = 10.0
@@ -130,7 +132,7 @@ def test_settled_objects_cost_no_write(fleet: Fleet, window: str) -> None:
     cluster, operator = fleet.cluster, fleet.operator
     asked = fleet.agents.times
     tiers = operator.metric(HITS)
-    passes, mark, since = operator.metric(PASSES), cluster.plane.audit.mark(), time.monotonic()
+    passes, mark, since = operator.metric(PASSES), cluster.mark(), time.monotonic()
     applied, noisy = since - REAPPLIED_EVERY, window != "quiet"
     cpu = cpu_seconds(operator.process.pid)
     while (now := time.monotonic()) < since + SECONDS:
@@ -150,6 +152,10 @@ def test_settled_objects_cost_no_write(fleet: Fleet, window: str) -> None:
         if e["reportingComponent"] == "kvserving-operator"
     ]
     assert writes == Counter(), told[-10:]
+    # A Valkey that was late once is in no sum until it answers again.
+    wait_for(
+        lambda: operator.metric(HITS) - tiers >= 3 * len(NAMES), what="three looks at every tier"
+    )
     looked = operator.metric(PASSES) - passes
     renewals = sum(w.resource == "leases" for w in made)
     pid = operator.process.pid
@@ -165,7 +171,6 @@ def test_settled_objects_cost_no_write(fleet: Fleet, window: str) -> None:
     }
     assert renewals >= SECONDS / RENEWED_EVERY / 2, "the audit log saw not even the Lease"
     assert looked >= len(NAMES), "nobody looked"
-    assert operator.metric(HITS) - tiers >= 3 * len(NAMES), "nobody looked at the tiers"
     # An answer is good for ten seconds: not every pass asks.
     assert fleet.agents.times - asked >= len(NAMES) / 2, "nobody asked the agents"
     assert {p["metadata"]["name"] for p in cluster.list(paths.KVSERVINGS)} == set(NAMES)

@@ -15,6 +15,8 @@ from kvserving_operator.observe.labels import is_ours
 
 from .harness import Cluster, Kubelet, OperatorProcess, Served, example, wait_for
 
+pytestmark = pytest.mark.takes(50)
+
 REAL_TIER = True
 ALL_CHILDREN = {
     "configmaps/all-accepted",
@@ -59,7 +61,7 @@ def test_create_is_one_write_per_child_and_at_most_three_of_status(
     served: Served,
 ) -> None:
     cluster = served.cluster
-    mark = cluster.plane.audit.mark()
+    mark = cluster.mark()
     cluster.create(example("all", decode__replicas=2, router__replicas=2))
     cluster.wait_ready("all")
     cluster.wait_condition("all", "RemoteTierReady", "True")
@@ -137,7 +139,7 @@ def test_first_status_comes_at_once_and_failures_are_named(
     cluster = served.cluster
     served.kubelet.broken["broken-decode"] = "ImagePullBackOff"
     cluster.create(example("broken"))
-    cluster.wait_condition("broken", "SpecValid", "True", timeout=20)
+    cluster.wait_condition("broken", "SpecValid", "True")
     named = cluster.wait_condition("broken", "DecodeReady", "False", "ImagePullFailed")
     assert "pod broken-decode-0: container engine cannot pull" in named["message"]
     cluster.wait_condition("broken", "Progressing", "False", "NoProgress")
@@ -200,7 +202,6 @@ def test_delete_leaves_nothing_even_without_the_operator(cluster: Cluster, tmp_p
     cluster.delete(paths.KVSERVINGS, "gone")
     wait_for(
         lambda: not cluster.children("gone") and not cluster.list(paths.PODS),
-        timeout=60,
         what="garbage collection",
         more=lambda: json.dumps(list(cluster.children("gone"))),
     )
@@ -231,7 +232,7 @@ def test_suspend_reads_and_reports_but_changes_nothing(
     cluster.settled("held")
     cluster.patch(paths.KVSERVINGS, "held", {"spec": {"suspend": True}})
     cluster.wait_condition("held", "Progressing", "True", "Suspended")
-    mark = cluster.plane.audit.mark()
+    mark = cluster.mark()
     cluster.delete(paths.SERVICES, "held")
     cluster.patch(paths.KVSERVINGS, "held", {"spec": {"decode": {"replicas": 2}}})
     wait_for(

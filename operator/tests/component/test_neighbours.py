@@ -27,6 +27,8 @@ from .harness import (
     wait_for,
 )
 
+pytestmark = pytest.mark.takes(50)
+
 ONE, OTHER = "a", "a-b"
 LONGEST = "l" * (STATEFULSET_LIMIT - len("-prefill"))
 RETRIES = 8
@@ -106,7 +108,7 @@ def _selectors(children: dict[str, Object]) -> Iterator[tuple[str, dict[str, str
 def test_an_edit_and_the_end_of_one_leave_the_other_alone(pair: Pair) -> None:
     cluster, _, _ = pair
     before = _versions(cluster, OTHER)
-    mark = cluster.plane.audit.mark()
+    mark = cluster.mark()
     changes = {"decode": {"env": [{"name": "A", "value": "b"}]}, "kvCache": {"chunkTokens": 128}}
     cluster.patch(paths.KVSERVINGS, ONE, {"spec": changes})
     wait_for(
@@ -116,7 +118,6 @@ def test_an_edit_and_the_end_of_one_leave_the_other_alone(pair: Pair) -> None:
     cluster.delete(paths.KVSERVINGS, ONE)
     wait_for(
         lambda: not cluster.children(ONE) and not cluster.list(paths.PODS, ONE),
-        timeout=60,
         what="garbage collection",
     )
     cluster.settled(OTHER)
@@ -191,11 +192,10 @@ def test_a_namespace_that_ends_is_no_storm_and_others_are_served(
         wait_for(lambda: here.get(paths.SERVICES, "y"), what="a repair meanwhile")
         wait_for(
             lambda: not going.list(paths.KVSERVINGS) and not going.list(paths.STATEFULSETS),
-            timeout=60,
             what="all but what is kept is gone",
         )
         going.patch(paths.CONFIGMAPS, "kept", {"metadata": {"finalizers": None}})
-        wait_for(lambda: _gone(installed, ending), timeout=60, what="the namespace is gone")
+        wait_for(lambda: _gone(installed, ending), what="the namespace is gone")
         assert operator.unexpected == []
         assert operator.stop() == 0
     failed = Counter(

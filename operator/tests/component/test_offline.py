@@ -154,6 +154,7 @@ def test_shapes(server: Server, row: str) -> None:
     same_verdict(server, make(SHAPES[row]))
 
 
+@pytest.mark.takes(25)
 @settings(
     max_examples=150,
     deadline=None,

@@ -16,6 +16,8 @@ from tests.unit.stack import DEFAULTS
 from .apiserver import Server
 from .harness import Served, example
 
+pytestmark = pytest.mark.takes(40)
+
 NAMES = {row: f"row-{number}" for number, row in enumerate(BY_OPERATOR)}
 
 

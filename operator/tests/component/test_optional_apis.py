@@ -9,8 +9,7 @@ from .apiserver import Server
 from .harness import Cluster, Served, example, wait_for
 from .optional_apis import optional_apis
 
-# An absent API is asked for again every 30 s, and an answer holds for 15 s.
-PATIENCE = 75
+pytestmark = pytest.mark.takes(45)
 
 WANTED = {
     paths.CERTIFICATES: "front-valkey-tls",
@@ -34,7 +33,8 @@ def asking_for_all() -> dict:
 
 
 def spec_valid(cluster: Cluster, reason: str) -> str:
-    found = cluster.wait_condition("front", "SpecValid", "True", reason, timeout=PATIENCE)
+    # An absent API is asked for again every 30 s, and an answer holds for 15 s.
+    found = cluster.wait_condition("front", "SpecValid", "True", reason)
     return str(found["message"])
 
 

@@ -35,16 +35,17 @@ def secret(cluster: Cluster, name: str, **data: str) -> None:
     cluster.plane.api.create(SECRETS.path(cluster.namespace), body)
 
 
+@pytest.mark.takes(130)
 def test_engines_are_measured_by_a_prometheus_and_told_by_the_operator(
     cluster: Cluster, operator: OperatorProcess, made: Stacks, server: Server
 ) -> None:
     asked = {"url": server.url, "basicAuthSecretRef": {"name": "scraper"}}
     engines = made.create("x", "Apply", 2, metrics={"source": "Prometheus", "prometheus": asked})
-    down = cluster.wait_condition("x", "TuningActive", "False", "PrometheusUnreachable", timeout=90)
+    down = cluster.wait_condition("x", "TuningActive", "False", "PrometheusUnreachable")
     assert "a Secret or a key of it that is not there" in down["message"]
     secret(cluster, "scraper", username=USER, password=PASSWORD)
     server.start(web=basic_auth())
-    cluster.wait_condition("x", "TuningActive", "False", "PodsNotScraped", timeout=90)
+    cluster.wait_condition("x", "TuningActive", "False", "PodsNotScraped")
     server.end()
     targets = []
     for number, engine in enumerate(engines):
@@ -61,15 +62,14 @@ def test_engines_are_measured_by_a_prometheus_and_told_by_the_operator(
         found = made.settings(engine, mode="Auto", minTokens=0)
         found = wait_for(
             lambda: engine.store.settings.get("model"),  # noqa: B023
-            timeout=60,
             what="a model in force",
         )
         wanted = {"R": 50_000.0, "s": 50_000.0, "B": 1e10, "te": 0.18, "tw": 0.15}
         assert found == pytest.approx(wanted, rel=0.02)
     # Two troubles in a row: it takes four good looks, and a minute until good news is written.
-    cluster.wait_condition("x", "TuningActive", "True", "Active", timeout=150)
+    cluster.wait_condition("x", "TuningActive", "True", "Active", timeout=240)
     cluster.wait_condition("x", "TierWorthReading", "True", "SavesTime")
     server.end()
-    cluster.wait_condition("x", "TuningActive", "False", "PrometheusUnreachable", timeout=90)
+    cluster.wait_condition("x", "TuningActive", "False", "PrometheusUnreachable")
     assert engines[0].store.settings["model"], "knobs stay as they are"
     assert operator.unexpected == []

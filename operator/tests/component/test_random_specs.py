@@ -28,6 +28,8 @@ from .apiserver import APPLY, Object, Server
 from .harness import Cluster, Served, wait_for
 from .optional_apis import optional_apis
 
+pytestmark = pytest.mark.takes(35)
+
 COUNT = int(os.environ.get("KVSERVING_TEST_SPECS", "12"))
 TOGETHER = 12
 """So many live at the same time."""
@@ -115,7 +117,7 @@ def written(served: Served, objects: dict[str, Object]) -> None:
 
 def left_alone(served: Served, names: list[str]) -> None:
     """Another pass over each of them writes nothing."""
-    cluster, mark = served.cluster, served.cluster.plane.audit.mark()
+    cluster, mark = served.cluster, served.cluster.mark()
     before = served.operator.metric("kvserving_operator_passes_total")
     for name in names:
         cluster.patch(KVS, name, {"metadata": {"annotations": {"example.com/look": "again"}}})

@@ -11,6 +11,8 @@ from kvserving_operator.kube import paths
 
 from .harness import Cluster, Served, example, wait_for
 
+pytestmark = pytest.mark.takes(30)
+
 
 def versions(cluster: Cluster, name: str) -> dict[str, str]:
     children = cluster.children(name)
@@ -138,7 +140,7 @@ def test_a_foreign_object_with_our_childs_name_is_never_touched(served: Served, 
     cluster.patch(paths.KVSERVINGS, "taken", {"metadata": {"annotations": {"try": "again"}}})
     cluster.settled("taken")
     cluster.delete(paths.KVSERVINGS, "taken")
-    wait_for(lambda: not cluster.children("taken"), timeout=60, what="garbage collection")
+    wait_for(lambda: not cluster.children("taken"), what="garbage collection")
 
 
 def test_the_apiserver_itself_refuses_what_the_schema_can_say(served: Served) -> None:

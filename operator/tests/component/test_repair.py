@@ -12,6 +12,8 @@ from kvserving_operator.kube.paths import Resource
 
 from .harness import Cluster, Served, example, wait_for
 
+pytestmark = pytest.mark.takes(30)
+
 NAME = "fix"
 IDLE_SECONDS = 12
 
@@ -151,7 +153,7 @@ def test_lost_secret_is_made_anew_and_reaches_its_readers(cluster: Cluster) -> N
 
 def test_foreign_additions_are_left_alone(cluster: Cluster) -> None:
     addition = {"metadata": {"annotations": {"example.com/note": "ours"}}}
-    mark = cluster.plane.audit.mark()
+    mark = cluster.mark()
     cluster.patch(paths.SERVICES, "fix", addition)
     cluster.patch(paths.KVSERVINGS, NAME, {"metadata": {"labels": {"team": "a"}}})
     cluster.delete(paths.SERVICE_ACCOUNTS, "fix-router")  # the pass that repairs it saw both
@@ -166,7 +168,7 @@ def test_foreign_additions_are_left_alone(cluster: Cluster) -> None:
 
 def test_idle_and_reapplied_objects_cost_no_write(cluster: Cluster) -> None:
     cluster.settled(NAME)
-    mark = cluster.plane.audit.mark()
+    mark = cluster.mark()
     spec = cluster.must_get(paths.KVSERVINGS, NAME)["spec"]
     quiet = 0
 

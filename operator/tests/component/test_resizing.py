@@ -59,7 +59,7 @@ def test_the_tier_shrinks_and_grows(cluster: Cluster, kubelet: TierKubelet, tmp_
         parallel = {"prefillContext": 2}
         cluster.create(example(NAME, prefill__parallelism=parallel, kvCache__remote=REMOTE))
         cluster.settled(NAME)
-        before, mark = uids(cluster), cluster.plane.audit.mark()
+        before, mark = uids(cluster), cluster.mark()
         # The pod that is replaced first does not get ready, so the other one has to wait.
         kubelet.broken[second] = "CrashLoopBackOff"
         change(cluster, memoryPerInstance="128Mi")

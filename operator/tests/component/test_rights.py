@@ -24,6 +24,8 @@ from .harness import QUICK_LEASE, Cluster, Kubelet, Object, OperatorProcess, exa
 from .optional_apis import optional_apis
 from .release import NAME, Release
 
+pytestmark = pytest.mark.takes(70)
+
 SELDOM = {("events", "patch")}
 """An event that is repeated within ten seconds is only counted."""
 EVERYWHERE, HERE = "cluster-wide", "namespaced"
@@ -78,7 +80,7 @@ def test_the_rules_of_the_chart_are_what_a_whole_life_needs(
     release.install()
     cluster = Cluster(plane, "served")
     account = Server(plane.kubeconfig, user=release.user)
-    wait_for(lambda: account.may_own("served"), timeout=60, what="the new kind as an owner")
+    wait_for(lambda: account.may_own("served"), what="the new kind as an owner")
     operator = OperatorProcess(
         Cluster(plane, EVERYWHERE), tmp_path, kubeconfig=release.kubeconfig(tmp_path), namespaces=()
     )
@@ -92,7 +94,7 @@ def test_the_rules_of_the_chart_are_what_a_whole_life_needs(
         cluster.settled("x")
         _live(cluster, "x")
         cluster.delete(paths.KVSERVINGS, "x")
-        wait_for(lambda: not cluster.children("x"), timeout=60, what="garbage collection")
+        wait_for(lambda: not cluster.children("x"), what="garbage collection")
         assert operator.stop() == 0
     made = requests(plane, release)
     assert [str(request) for request in made if request.status == 403] == []
@@ -116,7 +118,6 @@ def _live(cluster: Cluster, name: str) -> None:
                 if p["metadata"]["uid"] not in before
             }
         ),
-        timeout=60,
         what="every changed pod replaced",
         more=lambda: str(cluster.status(name)),
     )
@@ -184,7 +185,6 @@ def test_each_missing_rule_is_named_and_hurts_nobody_else(
         for namespace in granted:
             wait_for(
                 lambda namespace=namespace: len(Cluster(plane, namespace).children("x")) == all_,
-                timeout=60,
                 what=f"children in {namespace} once the right is granted",
                 more=lambda namespace=namespace: str(Cluster(plane, namespace).status("x")),
             )
@@ -234,7 +234,7 @@ def test_a_deleted_namespace_takes_its_role_along_and_the_others_are_served(
         doomed.create(demanding("x"))
         wait_for(lambda: len(doomed.children("x")) > 20, what="children")
         plane.api.delete("/api/v1/namespaces/doomed")
-        wait_for(lambda: not _exists(plane, "doomed"), timeout=60, what="the end of the namespace")
+        wait_for(lambda: not _exists(plane, "doomed"), what="the end of the namespace")
         whole.create(demanding("z"))
         whole.settled("z")
         assert operator.stop() == 0

@@ -15,6 +15,8 @@ from kvserving_operator.kube import paths
 
 from .harness import Cluster, Served, example, wait_for
 
+pytestmark = pytest.mark.takes(60)
+
 ROLE = "decode"
 
 
@@ -70,7 +72,6 @@ def test_replicas_are_replaced_within_the_budget(served: Served, budget: int) ->
         change(cluster, name, "1")
         wait_for(
             lambda: not set(before.values()) & set(uids(cluster, name).values()),
-            timeout=60,
             what="all pods replaced",
             more=lambda: str(cluster.status(name)),
         )
@@ -104,7 +105,6 @@ def test_a_broken_revision_stops_and_its_repair_goes_through(served: Served) -> 
     change(cluster, name, "repaired")
     wait_for(
         lambda: not set(before.values()) & set(uids(cluster, name).values()),
-        timeout=60,
         what="the repair replaced every pod",
     )
     cluster.settled(name)
@@ -223,7 +223,6 @@ def test_kubernetes_own_maximum_of_unavailable_pods_is_in_force_and_not_in_our_w
     served.kubelet.held.clear()
     wait_for(
         lambda: not set(before.values()) & set(uids(cluster, name).values()),
-        timeout=60,
         what="all pods replaced",
     )
     cluster.settled(name)

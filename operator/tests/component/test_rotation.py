@@ -80,6 +80,7 @@ def check_end(
     assert {kubelet.tier.engines[uid] for uid in running} == {after[ENGINE]}
 
 
+@pytest.mark.takes(50)
 def test_everybody_is_let_in_all_the_time_and_nothing_is_lost(
     cluster: Cluster, kubelet: TierKubelet, tmp_path: Path
 ) -> None:
@@ -92,21 +93,20 @@ def test_everybody_is_let_in_all_the_time_and_nothing_is_lost(
         kubelet.tier.lag.add(f"{NAME}-valkey-1")
         with Watch(cluster, kubelet) as watch:
             ask(cluster, "one")
-            cluster.wait_condition(NAME, "Progressing", "True", "RotatingPasswords", timeout=10)
+            cluster.wait_condition(NAME, "Progressing", "True", "RotatingPasswords")
             wait_for(
                 lambda: cluster.condition(NAME, "Progressing")["message"].endswith(
                     f"not yet: {NAME}-valkey-1"
                 ),
                 what="the instance that lags is named",
-                timeout=60,
             )
             # A kubelet lags: nobody is given the new password, however long that takes.
             seen = watch.looks
-            wait_for(lambda: watch.looks > seen + 20, what="some time over", timeout=60)
+            wait_for(lambda: watch.looks > seen + 20, what="some time over")
             assert (step(cluster), secret_of(cluster, NAME)[ENGINE]) == ("next", before[ENGINE])
             kubelet.tier.lag.clear()
-            wait_for(lambda: step(cluster) == "previous", what="the swap", timeout=60)
-            wait_for(lambda: step(cluster) == "settled", what="the end", timeout=120)
+            wait_for(lambda: step(cluster) == "previous", what="the swap")
+            wait_for(lambda: step(cluster) == "settled", what="the end")
             cluster.settled(NAME)
         assert watch.refused == []
         check_end(cluster, kubelet, before, tier)
@@ -120,6 +120,7 @@ def test_everybody_is_let_in_all_the_time_and_nothing_is_lost(
         assert not [text for text in secrets if text in log]
 
 
+@pytest.mark.takes(50)
 def test_an_operator_that_dies_at_every_step_is_followed_by_one_that_goes_on(
     cluster: Cluster, kubelet: TierKubelet, tmp_path: Path
 ) -> None:
@@ -136,7 +137,6 @@ def test_an_operator_that_dies_at_every_step_is_followed_by_one_that_goes_on(
                 first = wait_for(
                     partial(asked_and_at, cluster, reached),
                     what=f"step {reached}",
-                    timeout=120,
                 )
                 operator.kill()
                 if reached == "next":
@@ -148,7 +148,6 @@ def test_an_operator_that_dies_at_every_step_is_followed_by_one_that_goes_on(
                     and now["rotation-request"] != first["rotation-request"]
                 ),
                 what="the second rotation",
-                timeout=120,
             )
             cluster.settled(NAME)
         assert watch.refused == []

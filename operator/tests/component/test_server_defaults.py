@@ -164,7 +164,7 @@ def test_what_an_admission_policy_adds_is_neither_fought_nor_rewritten(served: S
 
 def _another_pass_writes_nothing(served: Served, name: str) -> None:
     cluster, operator = served.cluster, served.operator
-    mark, passes = cluster.plane.audit.mark(), "kvserving_operator_passes_total"
+    mark, passes = cluster.mark(), "kvserving_operator_passes_total"
     before = operator.metric(passes)
     cluster.patch(paths.KVSERVINGS, name, {"metadata": {"annotations": {"look": "again"}}})
     wait_for(

@@ -115,6 +115,7 @@ def long_passes(operator: OperatorProcess) -> int:
     return round(float(buckets["+Inf"]) - float(buckets["2.5"]))
 
 
+@pytest.mark.takes(90)
 def test_a_prometheus_that_hangs_holds_up_nobody_else(
     cluster: Cluster, operator: OperatorProcess
 ) -> None:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from kvserving_operator.api import meta
@@ -59,6 +60,7 @@ def status(cluster: Cluster, **changes: Any) -> None:
     cluster.plane.api.merge_patch(path, {"status": changes})
 
 
+@pytest.mark.takes(140)
 def test_a_threshold_is_measured_rolled_out_and_outlives_a_lost_status(
     cluster: Cluster, operator: OperatorProcess, made: Stacks, tmp_path: Path
 ) -> None:
@@ -71,7 +73,7 @@ def test_a_threshold_is_measured_rolled_out_and_outlives_a_lost_status(
             for number, engine in enumerate(engines):
                 engine.show(rows[phase + 4 * number + step])
             looks(operator, 1)
-    wait_for(lambda: started(cluster), timeout=90, what="a decision")
+    wait_for(lambda: started(cluster), what="a decision")
     assert started(cluster) is not None
     # Chunks of 64 here; n* of the recording is 1,181.
     assert 1_088 <= int(str(threshold(cluster))) <= 1_344
@@ -80,7 +82,7 @@ def test_a_threshold_is_measured_rolled_out_and_outlives_a_lost_status(
     assert "predicted gain" in message
     cluster.wait_condition("x", "TierWorthReading", "False", "RecomputeIsFaster")
     cluster.wait_condition("x", "TuningActive", "True", "Active")
-    wait_for(lambda: not pods(cluster) & before, timeout=120, what="all prefill pods are new")
+    wait_for(lambda: not pods(cluster) & before, what="all prefill pods are new")
     cluster.wait_ready("x")
     assert made.tuning("x")["loading"] == "Sync"
     # Everything that was decided is lost, and nobody starts anew for it.
@@ -95,6 +97,7 @@ def test_a_threshold_is_measured_rolled_out_and_outlives_a_lost_status(
         assert successor.unexpected == []
 
 
+@pytest.mark.takes(60)
 def test_a_decision_waits_for_who_may_carry_it_out(
     cluster: Cluster, operator: OperatorProcess, made: Stacks, tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def operator(cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
         assert process.unexpected == []
 
 
+@pytest.mark.takes(105)
 def test_an_external_tier_over_tls(
     cluster: Cluster, operator: OperatorProcess, external: External
 ) -> None:
@@ -114,7 +115,7 @@ def test_an_external_tier_over_tls(
         status = cluster.status(NAME)["tier"]
         assert (status["instances"], status["ready"], status["summary"]) == (2, 2, "2/2")
 
-        mark = cluster.plane.audit.mark()
+        mark = cluster.mark()
         labels = f'name="{NAME}",namespace="{cluster.namespace}"'
         hits = f"kvserving_operator_tier_hits_total{{{labels}"
         before = operator.metric(hits)
@@ -122,15 +123,13 @@ def test_an_external_tier_over_tls(
         assert status_writes(cluster, NAME, mark) == 0, "a tier that is well is no news"
 
         external.servers[1].kill()
-        found = cluster.wait_condition(
-            NAME, "RemoteTierReady", "False", "TierUnreachable", timeout=60
-        )
+        found = cluster.wait_condition(NAME, "RemoteTierReady", "False", "TierUnreachable")
         assert found["message"] == f"localhost:{external.port + 1} takes no connections"
         assert cluster.status(NAME)["tier"]["summary"] == "1/2"
         assert cluster.condition(NAME, "Ready")["status"] == "True"
         assert operator.metric(f"kvserving_operator_tier_up{{{labels}") == 1
         external.servers[1].start()
-        cluster.wait_condition(NAME, "RemoteTierReady", "True", timeout=120)
+        cluster.wait_condition(NAME, "RemoteTierReady", "True")
         assert status_writes(cluster, NAME, mark) == 2
 
 
@@ -143,9 +142,7 @@ def test_secrets_of_an_external_tier_that_are_not_there_or_wrong(
         found = cluster.wait_condition(NAME, "RemoteTierReady", "False", "TierSecretMissing")
         assert found["message"] == "Secret cache-ca does not exist"
         create_secrets(cluster, external, password="wrong")
-        found = cluster.wait_condition(
-            NAME, "RemoteTierReady", "False", "TierAuthFailed", timeout=60
-        )
+        found = cluster.wait_condition(NAME, "RemoteTierReady", "False", "TierAuthFailed")
         assert found["message"] == (
             f"localhost:{external.port} refuses user engine with the password of Secret "
             "cache-auth (and 1 more instance)"
@@ -159,6 +156,7 @@ def create_secrets(
     cluster.create(secret("cache-auth", username="engine", password=password))
 
 
+@pytest.mark.takes(80)
 def test_a_managed_tier_whose_valkey_hangs_or_forgot_its_users(
     cluster: Cluster, operator: OperatorProcess, tmp_path: Path
 ) -> None:
@@ -173,25 +171,21 @@ def test_a_managed_tier_whose_valkey_hangs_or_forgot_its_users(
                 )
             )
             cluster.settled("managed")
-            cluster.wait_condition("managed", "RemoteTierReady", "True", timeout=90)
+            cluster.wait_condition("managed", "RemoteTierReady", "True")
             assert cluster.status("managed")["tier"]["summary"] == "2/2"
             second = _server(cluster, valkeys, "managed-valkey-1")
-            mark = cluster.plane.audit.mark()
+            mark = cluster.mark()
             second.freeze()
-            found = cluster.wait_condition(
-                "managed", "RemoteTierReady", "False", "TierUnreachable", timeout=60
-            )
+            found = cluster.wait_condition("managed", "RemoteTierReady", "False", "TierUnreachable")
             assert found["message"].startswith("pod managed-valkey-1 takes connections and does")
             assert cluster.condition("managed", "Ready")["status"] == "True"
             second.thaw()
-            cluster.wait_condition("managed", "RemoteTierReady", "True", timeout=120)
+            cluster.wait_condition("managed", "RemoteTierReady", "True")
             assert status_writes(cluster, "managed", mark) == 2
             second.kill()
             second.write_acl(AUTH)
             second.start()
-            found = cluster.wait_condition(
-                "managed", "RemoteTierReady", "False", "TierAuthFailed", timeout=60
-            )
+            found = cluster.wait_condition("managed", "RemoteTierReady", "False", "TierAuthFailed")
             assert (
                 "refuses user engine with the password of Secret managed-auth" in found["message"]
             )
@@ -204,6 +198,7 @@ def _server(cluster: Cluster, valkeys: Valkeys, pod: str) -> Server:
     return valkeys.of(cluster.must_get(paths.PODS, pod))
 
 
+@pytest.mark.takes(30)
 def test_passes_are_not_held_up_by_tiers_that_hang(
     cluster: Cluster, operator: OperatorProcess, external: External
 ) -> None:
@@ -217,10 +212,8 @@ def test_passes_are_not_held_up_by_tiers_that_hang(
             made["metadata"]["name"] = f"hung-{number}"
             cluster.create(made)
         for number in range(10):
-            cluster.wait_condition(
-                f"hung-{number}", "RemoteTierReady", "False", "TierUnreachable", timeout=120
-            )
+            cluster.wait_condition(f"hung-{number}", "RemoteTierReady", "False", "TierUnreachable")
         began = time.monotonic()
         cluster.create(example("other", kvCache__remote={"type": "None"}))
-        cluster.wait_ready("other", timeout=60)
+        cluster.wait_ready("other")
         assert time.monotonic() - began < 30

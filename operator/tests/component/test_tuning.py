@@ -26,9 +26,7 @@ LOOKS = "kvserving_operator_tuning_looks_total"
 def looks(operator: OperatorProcess, count: int) -> None:
     """So many looks of the loop later."""
     before = operator.metric(LOOKS)
-    wait_for(
-        lambda: operator.metric(LOOKS) >= before + count, timeout=15 * count, what=f"{count} looks"
-    )
+    wait_for(lambda: operator.metric(LOOKS) >= before + count * count, what=f"{count} looks")
 
 
 def decided(cluster: Cluster, name: str, **in_force: Any) -> None:
@@ -43,6 +41,7 @@ def told(cluster: Cluster, reason: str) -> list[str]:
     return [e["message"] for e in cluster.list(paths.EVENTS) if e["reason"] == reason]
 
 
+@pytest.mark.takes(60)
 def test_what_is_measured_is_decided_told_and_read_back(
     cluster: Cluster, operator: OperatorProcess, made: Stacks
 ) -> None:
@@ -59,7 +58,7 @@ def test_what_is_measured_is_decided_told_and_read_back(
         looks(operator, 4)
         return applied[0].store.settings.get("model")
 
-    wait_for(served, timeout=150, what="a model in force")
+    wait_for(served, timeout=240, what="a model in force")
     for engine in applied:
         found = made.settings(engine, **DEFAULTS)
         assert found["model"] == pytest.approx(SENT, rel=0.02)
@@ -77,18 +76,19 @@ def test_what_is_measured_is_decided_told_and_read_back(
     cluster.wait_condition("applied", "RemoteHitsObserved", "True", "HitsObserved")
     cluster.wait_condition("applied", "TuningActive", "True", "Active")
     # Recommended is told, and nothing is changed by it.
-    wait_for(lambda: made.tuning("advised").get("history"), timeout=60, what="a recommendation")
+    wait_for(lambda: made.tuning("advised").get("history"), what="a recommendation")
     assert advised.store.settings == DEFAULTS
     assert made.tuning("advised")["history"][0]["reason"].endswith("Recommended")
     assert len(told(cluster, "TuningRecommended")) == 1
     # What cannot be true, and who is not heard, decides nothing.
     for name in ("poisoned", "deaf"):
-        cluster.wait_condition(name, "TuningActive", "False", "FactsStale", timeout=90)
+        cluster.wait_condition(name, "TuningActive", "False", "FactsStale")
         assert not made.tuning(name).get("history")
     assert poisoned.store.settings == deaf.store.settings == DEFAULTS
     assert operator.unexpected == []
 
 
+@pytest.mark.takes(90)
 def test_engines_are_told_what_was_decided_until_they_have_it(
     cluster: Cluster, operator: OperatorProcess, made: Stacks, tmp_path: Path
 ) -> None:
@@ -122,7 +122,6 @@ def test_engines_are_told_what_was_decided_until_they_have_it(
         for engine in (first, second):
             wait_for(
                 lambda: engine.store.settings == DEFAULTS,  # noqa: B023
-                timeout=60,
                 what="the spec's settings",
             )
         wait_for(
@@ -133,6 +132,7 @@ def test_engines_are_told_what_was_decided_until_they_have_it(
         assert successor.unexpected == []
 
 
+@pytest.mark.takes(50)
 def test_a_change_that_fails_comes_again_and_a_new_operator_carries_it_out(
     cluster: Cluster, operator: OperatorProcess, made: Stacks, tmp_path: Path
 ) -> None:
@@ -154,6 +154,7 @@ def test_a_change_that_fails_comes_again_and_a_new_operator_carries_it_out(
         assert third.unexpected == []
 
 
+@pytest.mark.takes(50)
 def test_suspended_and_refused_objects_are_left_as_they_are(
     cluster: Cluster, operator: OperatorProcess, made: Stacks, tmp_path: Path
 ) -> None:

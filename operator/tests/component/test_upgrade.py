@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kvserving_operator.kube import paths
 
 from .harness import QUICK_LEASE, Cluster, Kubelet, OperatorProcess, example, wait_for
@@ -21,6 +23,7 @@ def agent_image(obj: dict[str, Any]) -> str:
     return str(next(c["image"] for c in pod["initContainers"] if c["name"] == "agent"))
 
 
+@pytest.mark.takes(25)
 def test_an_upgrade_restarts_no_engine_until_the_spec_or_the_user_says_so(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -31,7 +34,7 @@ def test_an_upgrade_restarts_no_engine_until_the_spec_or_the_user_says_so(
             cluster.settled(name)
             assert old.stop() == 0
         pods, children = pod_uids(cluster, name), cluster.children(name)
-        mark = cluster.plane.audit.mark()
+        mark = cluster.mark()
         with OperatorProcess(cluster, tmp_path, "new").start(*QUICK_LEASE, NEW) as new:
             held = cluster.wait_condition(name, "Progressing", "True", "TemplatesHeld")
             assert "StatefulSet x-decode, StatefulSet x-prefill" in held["message"]
@@ -63,7 +66,6 @@ def test_an_upgrade_restarts_no_engine_until_the_spec_or_the_user_says_so(
             cluster.patch(paths.KVSERVINGS, name, note)
             wait_for(
                 lambda: not set(after.values()) & set(engines(cluster, name).values()),
-                timeout=90,
                 what="all engine pods replaced",
                 more=lambda: str(cluster.status(name)),
             )

@@ -219,7 +219,7 @@ class Stacks:
             return now if now.items() >= expected.items() else None
 
         found: Object = wait_for(
-            there, timeout=60, what=f"{expected} in force", more=lambda: str(engine.store.settings)
+            there, what=f"{expected} in force", more=lambda: str(engine.store.settings)
         )
         return found
 

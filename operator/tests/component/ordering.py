@@ -1,0 +1,36 @@
+"""Which tests one worker runs together, and which begin first (`pytest --dist loadgroup`).
+
+Tests with a fixture of their module stay together, because they share what it starts; any other
+goes to whoever is free. What takes longest begins first, or it would end alone: the mark
+`takes(SECONDS)` says how long a test takes on a quiet machine, or the whole file where its tests
+stay together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+USUAL = 10.0
+"""Seconds of what says nothing."""
+
+
+def group(item: pytest.Item) -> str:
+    """Equal for tests that have to stay together."""
+    fixtures = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+    own = any(found[-1].scope == "module" for found in fixtures.values())
+    return item.nodeid.partition("::")[0] if own else item.nodeid
+
+
+def ordered(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """The longest group first; in a group as they were."""
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        groups.setdefault(group(item), []).append(item)
+    return [item for together in sorted(groups.values(), key=_seconds)[::-1] for item in together]
+
+
+def _seconds(together: Sequence[pytest.Item]) -> float:
+    marks = [mark for item in together for mark in item.iter_markers("takes")]
+    return max((float(mark.args[0]) for mark in marks), default=USUAL)
