@@ -1,0 +1,105 @@
+"""Runs commands side by side: what each prints comes whole at its end, lines of news until then.
+
+usage: side_by_side.py COMMAND [COMMAND...]
+
+All of them are run to their end; the exit status is 0 where each one's was. SIGINT and SIGTERM end
+them as a whole, as Ctrl-C would.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+
+NEWS = 30.0
+"""Seconds between two lines of news."""
+
+
+class Lane:
+    """One command, in a session of its own."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the lane
+        self._process = subprocess.Popen(
+            shlex.split(command),
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    @property
+    def status(self) -> int | None:
+        """The exit status; None as long as it runs."""
+        return self._process.poll()
+
+    @property
+    def news(self) -> str:
+        """The last line that it printed."""
+        size = os.fstat(self._output.fileno()).st_size
+        end = os.pread(self._output.fileno(), 4096, max(0, size - 4096)).decode(errors="replace")
+        return next((line for line in reversed(end.splitlines()) if line.strip()), "")[:110]
+
+    def show(self) -> None:
+        """Everything that it printed."""
+        self._output.seek(0)
+        shutil.copyfileobj(self._output, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+
+    def end(self) -> None:
+        """As Ctrl-C would: so that tests take down what they have started."""
+        if self.status is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGINT)
+            self._process.wait()
+
+
+def say(text: str) -> None:
+    """A line, at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def watch(lanes: list[Lane]) -> None:
+    """Until all have ended."""
+    began, told, running = time.monotonic(), time.monotonic(), list(lanes)
+    while running:
+        time.sleep(0.2)
+        for lane in [lane for lane in running if lane.status is not None]:
+            running.remove(lane)
+            say(f"\n==> {lane.command}   [ended with {lane.status}]")
+            lane.show()
+        if time.monotonic() >= told + NEWS:
+            told = time.monotonic()
+            for lane in running:
+                say(f"    [{told - began:4.0f} s] {lane.command}: {lane.news}")
+
+
+def main(commands: list[str]) -> int:
+    """The exit status."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    lanes: list[Lane] = []
+    try:
+        for command in commands:
+            lanes.append(Lane(command))  # noqa: PERF401 - those that are started are to be ended
+        watch(lanes)
+    except KeyboardInterrupt:
+        say("\nended from outside")
+        return 130
+    finally:
+        for lane in lanes:
+            lane.end()
+    return 1 if any(lane.status for lane in lanes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
