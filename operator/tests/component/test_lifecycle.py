@@ -235,11 +235,16 @@ def test_suspend_reads_and_reports_but_changes_nothing(
     mark = cluster.mark()
     cluster.delete(paths.SERVICES, "held")
     cluster.patch(paths.KVSERVINGS, "held", {"spec": {"decode": {"replicas": 2}}})
+
+    def pending() -> bool:
+        message = cluster.condition("held", "Progressing")["message"]
+        return "Service held" in message and "StatefulSet held-decode" in message
+
     wait_for(
-        lambda: "Service held" in cluster.condition("held", "Progressing")["message"],
-        what="the pending change in the message",
+        pending,
+        what="both pending changes in the message",
+        more=lambda: str(cluster.condition("held", "Progressing")),
     )
-    assert "StatefulSet held-decode" in cluster.condition("held", "Progressing")["message"]
     assert cluster.status("held")["phase"] == "Suspended"
     assert writes_by_child(cluster, "held", mark) == Counter()
     cluster.patch(paths.KVSERVINGS, "held", {"spec": {"suspend": False}})

@@ -159,12 +159,16 @@ def test_the_longest_names_have_all_children_and_one_letter_more_is_refused(
         labels = [p["metadata"]["labels"] for p in far.list(paths.PODS, LONGEST)]
         revisions = [len(found.get("controller-revision-hash", "")) for found in labels]
         assert 60 < max(revisions) <= 63, "the longest label, with a hash of 8 to 10 characters"
-        events = [e for e in far.list(paths.EVENTS) if e["involvedObject"]["name"] == LONGEST]
-        assert {e["reason"] for e in events} >= {"AllReady"}
+        wait_for(lambda: "AllReady" in told_of(far, LONGEST), what="the event")
         with pytest.raises(ApiError, match="longer than 44 characters") as refused:
             far.create(example(LONGEST + "l"))
         assert refused.value.status == 422
         assert operator.unexpected == []
+
+
+def told_of(cluster: Cluster, name: str) -> set[str]:
+    events = cluster.list(paths.EVENTS)
+    return {e["reason"] for e in events if e["involvedObject"]["name"] == name}
 
 
 def test_a_namespace_that_ends_is_no_storm_and_others_are_served(

@@ -111,8 +111,14 @@ def test_everybody_is_let_in_all_the_time_and_nothing_is_lost(
         assert watch.refused == []
         check_end(cluster, kubelet, before, tier)
         assert others == uids(cluster, "decode") | uids(cluster, "router")
-        reasons = {event["reason"] for event in cluster.list(paths.EVENTS)}
-        assert {"RotatingPasswords", "PasswordsRotated"} <= reasons
+        # Events come after the status.
+        wait_for(
+            lambda: (
+                {"RotatingPasswords", "PasswordsRotated"}
+                <= {event["reason"] for event in cluster.list(paths.EVENTS)}
+            ),
+            what="both events",
+        )
         assert operator.unexpected == []
         texts = set(before.values()) | set(secret_of(cluster, NAME).values())
         secrets = {text for text in texts if len(text) >= 40 and "\n" not in text}

@@ -16,7 +16,7 @@ from kvserving_operator.tuner import Knob, State, to_text
 from tests.unit.measure.stock_pages import recorded
 
 from .harness import QUICK_LEASE, Cluster, OperatorProcess, wait_for
-from .test_tuning import looks, told
+from .test_tuning import heard, looks
 from .tuned import Stacks, made, operator
 
 __all__ = ["made", "operator"]  # the fixtures
@@ -77,7 +77,7 @@ def test_a_threshold_is_measured_rolled_out_and_outlives_a_lost_status(
     assert started(cluster) is not None
     # Chunks of 64 here; n* of the recording is 1,181.
     assert 1_088 <= int(str(threshold(cluster))) <= 1_344
-    [message] = told(cluster, "Tuned")
+    [message] = heard(cluster, "Tuned")
     assert message.startswith("MinTokens: 0 →")
     assert "predicted gain" in message
     cluster.wait_condition("x", "TierWorthReading", "False", "RecomputeIsFaster")
