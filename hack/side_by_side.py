@@ -49,17 +49,18 @@ class Lane:
         return next((line for line in reversed(end.splitlines()) if line.strip()), "")[:110]
 
     def show(self) -> None:
-        """Everything that it printed."""
+        """How it ended, and everything that it printed."""
+        say(f"\n==> {self.command}   [ended with {self.status}]")
         self._output.seek(0)
         shutil.copyfileobj(self._output, sys.stdout.buffer)
         sys.stdout.buffer.flush()
 
     def end(self) -> None:
         """As Ctrl-C would: so that tests take down what they have started."""
-        if self.status is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGINT)
-            self._process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGINT)
+        self._process.wait()
+        self.show()
 
 
 def say(text: str) -> None:
@@ -75,7 +76,6 @@ def watch(lanes: list[Lane]) -> None:
         time.sleep(0.2)
         for lane in [lane for lane in running if lane.status is not None]:
             running.remove(lane)
-            say(f"\n==> {lane.command}   [ended with {lane.status}]")
             lane.show()
         if time.monotonic() >= told + NEWS:
             told = time.monotonic()
@@ -96,7 +96,7 @@ def main(commands: list[str]) -> int:
         say("\nended from outside")
         return 130
     finally:
-        for lane in lanes:
+        for lane in [lane for lane in lanes if lane.status is None]:
             lane.end()
     return 1 if any(lane.status for lane in lanes) else 0
 
