@@ -37,7 +37,7 @@ from .noisy_agents import Noisy, StandIns, answering
 from .results import record
 from .valkeys import Valkeys, is_valkey
 
-pytestmark = pytest.mark.takes(140)
+pytestmark = pytest.mark.takes(100)
 
 SECONDS = float(os.environ.get("KVSERVING_TEST_IDLE_SECONDS", "20"))
 NAMES = [f"idle-{number}" for number in range(20)]
