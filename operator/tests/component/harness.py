@@ -39,10 +39,7 @@ from .valkeys import Valkeys, is_valkey
 REPOSITORY = Path(__file__).resolve().parents[3]
 GROUP = "kvserving-operators"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-QUICK_LEASE = (
-    "--lease-duration=5", "--renew-deadline=2.5", "--renew-interval=1", "--write-timeout=2",
-)  # fmt: skip
-"""Options of an operator whose successor need not wait long."""
+LEASE = "kvserving-operator"
 PATIENCE = 120.0
 """Seconds for what takes a few where nothing else runs. Only a test that fails waits for all of
 them, so that a busy machine fails none; what promises a time says so itself."""
@@ -324,6 +321,15 @@ class OperatorProcess:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+
+    def crash(self) -> None:
+        """SIGKILL; its successor need not wait for the end of the Lease, which test_leader.py does.
+
+        A shorter Lease would end operators that a busy machine keeps from renewing it.
+        """
+        self.kill()
+        with suppress(ApiError):  # it never led
+            self._cluster.delete(paths.LEASES, LEASE)
 
     def __enter__(self) -> Self:
         return self if self._process else self.start()

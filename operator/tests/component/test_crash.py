@@ -9,7 +9,6 @@ import pytest
 
 from .fault_proxy import Fault, FaultProxy, Seen
 from .harness import (
-    QUICK_LEASE,
     Cluster,
     Kubelet,
     OperatorProcess,
@@ -48,11 +47,12 @@ def test_killed_between_any_two_writes_it_converges_without_writing_twice(
 
         proxy.rules = [kill]
         mark = cluster.mark()
-        with operator.start(*QUICK_LEASE):
+        with operator.start():
             cluster.create(example("x"))
             assert operator.wait() < 0, "it was not killed"
             done = -1_000_000
-            operator.start(*QUICK_LEASE)
+            operator.crash()
+            operator.start()
             cluster.settled("x")
             writes = Counter(
                 f"{w.resource}/{w.name}"

@@ -20,7 +20,7 @@ from kvserving_operator.kube import paths
 from kvserving_operator.kube.permissions import PERMISSIONS, Permission, Scope
 
 from .apiserver import Server
-from .harness import QUICK_LEASE, Cluster, Kubelet, Object, OperatorProcess, example, wait_for
+from .harness import Cluster, Kubelet, Object, OperatorProcess, example, wait_for
 from .optional_apis import optional_apis
 from .release import NAME, Release
 
@@ -84,7 +84,7 @@ def test_the_rules_of_the_chart_are_what_a_whole_life_needs(
     operator = OperatorProcess(
         Cluster(plane, EVERYWHERE), tmp_path, kubeconfig=release.kubeconfig(tmp_path), namespaces=()
     )
-    with operator.start(*QUICK_LEASE), Kubelet(cluster):
+    with operator.start(), Kubelet(cluster):
         theirs = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x-valkey"}}
         cluster.create(theirs)
         cluster.create(demanding("x"))
@@ -230,7 +230,7 @@ def test_a_deleted_namespace_takes_its_role_along_and_the_others_are_served(
         kubeconfig=release.kubeconfig(tmp_path),
         namespaces=["doomed", "served"],
     )
-    with operator.start(*QUICK_LEASE), Kubelet(whole):
+    with operator.start(), Kubelet(whole):
         doomed.create(demanding("x"))
         wait_for(lambda: len(doomed.children("x")) > 20, what="children")
         plane.api.delete("/api/v1/namespaces/doomed")
@@ -239,7 +239,7 @@ def test_a_deleted_namespace_takes_its_role_along_and_the_others_are_served(
         whole.settled("z")
         assert operator.stop() == 0
         # A new one finds the namespace gone and no right to look for it.
-        operator.start(*QUICK_LEASE)
+        operator.start()
         wait_for(
             lambda: operator.said("namespace doomed is left out: .* cannot list"),
             what="a word about it",

@@ -10,7 +10,7 @@ import pytest
 
 from kvserving_operator.kube import paths
 
-from .harness import QUICK_LEASE, Cluster, Object, OperatorProcess, example, wait_for
+from .harness import Cluster, Object, OperatorProcess, example, wait_for
 from .tier_pods import ENGINE, OPERATOR, TierKubelet, Watch, secret_of
 
 NAME = "turn"
@@ -131,7 +131,7 @@ def test_an_operator_that_dies_at_every_step_is_followed_by_one_that_goes_on(
     cluster: Cluster, kubelet: TierKubelet, tmp_path: Path
 ) -> None:
     operator = OperatorProcess(cluster, tmp_path)
-    with operator.start(*QUICK_LEASE):
+    with operator.start():
         cluster.create(stack())
         cluster.settled(NAME)
         before, tier = secret_of(cluster, NAME), uids(cluster, "valkey")
@@ -144,10 +144,10 @@ def test_an_operator_that_dies_at_every_step_is_followed_by_one_that_goes_on(
                     partial(asked_and_at, cluster, reached),
                     what=f"step {reached}",
                 )
-                operator.kill()
+                operator.crash()
                 if reached == "next":
                     ask(cluster, "two")  # in the middle: it waits for its turn
-                operator.start(*QUICK_LEASE)
+                operator.start()
             wait_for(
                 lambda: (
                     (now := asked_and_at(cluster, "settled"))

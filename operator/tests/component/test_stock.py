@@ -15,7 +15,7 @@ from kvserving_operator.plan.decided import Decided, of_text
 from kvserving_operator.tuner import Knob, State, to_text
 from tests.unit.measure.stock_pages import recorded
 
-from .harness import QUICK_LEASE, Cluster, OperatorProcess, wait_for
+from .harness import Cluster, OperatorProcess, wait_for
 from .test_tuning import heard, looks
 from .tuned import Stacks, made, operator
 
@@ -86,10 +86,10 @@ def test_a_threshold_is_measured_rolled_out_and_outlives_a_lost_status(
     cluster.wait_ready("x")
     assert made.tuning("x")["loading"] == "Sync"
     # Everything that was decided is lost, and nobody starts anew for it.
-    operator.kill()
+    operator.crash()
     status(cluster, tuning=None)
     now, new = revision(cluster), pods(cluster)
-    with OperatorProcess(cluster, tmp_path, "successor").start(*QUICK_LEASE) as successor:
+    with OperatorProcess(cluster, tmp_path, "successor").start() as successor:
         looks(successor, 3)
         assert (revision(cluster), pods(cluster)) == (now, new)
         state = wait_for(lambda: made.tuning("x").get("state"), what="a state again")
@@ -104,12 +104,12 @@ def test_a_decision_waits_for_who_may_carry_it_out(
     """Suspended, refused and in Recommend nothing is rolled; pins of the spec win."""
     made.create_stock("x", "Apply", 1)
     looks(operator, 1)
-    operator.kill()
+    operator.crash()
     first, at = revision(cluster), int(time.time())
     state = State(decided={Knob.MIN_TOKENS: (512.0, float(at))})
     status(cluster, tuning={"state": to_text(state)})
     cluster.patch(paths.KVSERVINGS, "x", {"spec": {"suspend": True}})
-    with OperatorProcess(cluster, tmp_path, "second").start(*QUICK_LEASE) as other:
+    with OperatorProcess(cluster, tmp_path, "second").start() as other:
         cluster.wait_condition("x", "TuningActive", "False", "Suspended")
         looks(other, 2)
         assert revision(cluster) == first

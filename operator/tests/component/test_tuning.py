@@ -12,7 +12,7 @@ import pytest
 from kvserving_operator.kube import paths
 from kvserving_operator.tuner import Knob, State, to_text
 
-from .harness import QUICK_LEASE, Cluster, Object, OperatorProcess, wait_for
+from .harness import Cluster, Object, OperatorProcess, wait_for
 from .tuned import Stacks, made, operator
 
 __all__ = ["made", "operator"]  # the fixtures
@@ -101,9 +101,9 @@ def test_engines_are_told_what_was_decided_until_they_have_it(
     """A new start, a killed agent, an operator killed in mid-change, and its successor."""
     first, second = made.create("x", "Apply", 2)
     looks(operator, 1)
-    operator.kill()
+    operator.crash()
     decided(cluster, "x", Model=MODEL)
-    successor = OperatorProcess(cluster, tmp_path, "successor").start(*QUICK_LEASE)
+    successor = OperatorProcess(cluster, tmp_path, "successor").start()
     with successor:
         wanted = {**DEFAULTS, "model": SENT}
         for engine in (first, second):
@@ -145,17 +145,17 @@ def test_a_change_that_fails_comes_again_and_a_new_operator_carries_it_out(
     """The store stops between facts and settings; the operator is killed while it waits for it."""
     first, second = made.create("x", "Apply", 2)
     looks(operator, 1)
-    operator.kill()
+    operator.crash()
     decided(cluster, "x", Model=MODEL)
     before = cluster.status("x")["tuning"]["state"]
     # Its agent still answers with facts for a while, and cannot carry anything to it.
     second.store.running.send_signal(signal.SIGSTOP)
-    with OperatorProcess(cluster, tmp_path, "second").start(*QUICK_LEASE) as other:
+    with OperatorProcess(cluster, tmp_path, "second").start() as other:
         made.settings(first, model=SENT)
-        other.kill()
+        other.crash()
     second.store.running.send_signal(signal.SIGCONT)
     assert cluster.status("x")["tuning"]["state"] == before
-    with OperatorProcess(cluster, tmp_path, "third").start(*QUICK_LEASE) as third:
+    with OperatorProcess(cluster, tmp_path, "third").start() as third:
         made.settings(second, model=SENT)
         assert third.unexpected == []
 
@@ -166,10 +166,10 @@ def test_suspended_and_refused_objects_are_left_as_they_are(
 ) -> None:
     [engine] = made.create("x", "Apply")
     looks(operator, 1)
-    operator.kill()
+    operator.crash()
     decided(cluster, "x", Model=MODEL)
     cluster.patch(paths.KVSERVINGS, "x", {"spec": {"suspend": True}})
-    with OperatorProcess(cluster, tmp_path, "second").start(*QUICK_LEASE) as other:
+    with OperatorProcess(cluster, tmp_path, "second").start() as other:
         cluster.wait_condition("x", "TuningActive", "False", "Suspended")
         looks(other, 2)
         assert engine.store.settings == DEFAULTS

@@ -9,7 +9,7 @@ import pytest
 
 from kvserving_operator.kube import paths
 
-from .harness import QUICK_LEASE, Cluster, Kubelet, OperatorProcess, example, wait_for
+from .harness import Cluster, Kubelet, OperatorProcess, example, wait_for
 
 OLD, NEW = "--agent-image=example.org/operator:1", "--agent-image=example.org/operator:2"
 
@@ -29,13 +29,13 @@ def test_an_upgrade_restarts_no_engine_until_the_spec_or_the_user_says_so(
 ) -> None:
     name = "x"
     with Kubelet(cluster):
-        with OperatorProcess(cluster, tmp_path, "old").start(*QUICK_LEASE, OLD) as old:
+        with OperatorProcess(cluster, tmp_path, "old").start(OLD) as old:
             cluster.create(example(name))
             cluster.settled(name)
             assert old.stop() == 0
         pods, children = pod_uids(cluster, name), cluster.children(name)
         mark = cluster.mark()
-        with OperatorProcess(cluster, tmp_path, "new").start(*QUICK_LEASE, NEW) as new:
+        with OperatorProcess(cluster, tmp_path, "new").start(NEW) as new:
             held = cluster.wait_condition(name, "Progressing", "True", "TemplatesHeld")
             assert "StatefulSet x-decode, StatefulSet x-prefill" in held["message"]
             cluster.wait_ready(name)
@@ -84,7 +84,7 @@ def engines(cluster: Cluster, name: str) -> dict[str, str]:
 def test_a_frozen_field_changes_around_the_pods(cluster: Cluster, tmp_path: Path) -> None:
     """volumeClaimTemplates cannot be changed: the StatefulSet is made again, its pods run on."""
     name = "x"
-    with Kubelet(cluster), OperatorProcess(cluster, tmp_path).start(*QUICK_LEASE) as operator:
+    with Kubelet(cluster), OperatorProcess(cluster, tmp_path).start() as operator:
         # A stock image: one Valkey, whose turn in the rollout comes at once.
         cluster.create(example(name, rollout={"paused": True}, engine__features=[]))
         cluster.settled(name)

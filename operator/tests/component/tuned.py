@@ -22,7 +22,6 @@ from tests.agent.ports import ControlPort
 from tests.agent.processes import Agent, VllmPages, eventually
 
 from .harness import (
-    QUICK_LEASE,
     Cluster,
     Kubelet,
     Object,
@@ -233,7 +232,7 @@ def stacks(cluster: Cluster, folder: Path) -> Iterator[Stacks]:
 
 @pytest.fixture
 def operator(cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
-    with OperatorProcess(cluster, tmp_path).start(*QUICK_LEASE) as process:
+    with OperatorProcess(cluster, tmp_path).start() as process:
         yield process
 
 
