@@ -30,7 +30,7 @@ run_thorough() {
 run_programs() { redis && python -m cluster prepare --install; }
 # Each worker has a control plane; operator/tests/component/ordering.py says which tests stay together, and which go first.
 run_component() {
-    redis && python -m pytest -q -n 3 --dist loadgroup --no-loadscope-reorder operator/tests/component --durations=10
+    redis && python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder operator/tests/component --durations=10
 }
 run_agent() {
     redis && python -m pytest -q -n 2 --dist loadfile operator/tests/agent operator/tests/tier --durations=5
