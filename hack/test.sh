@@ -28,9 +28,9 @@ run_thorough() {
     KVSERVING_TEST_THOROUGH=1 python -m pytest -q -n logical -m 'thorough or hypothesis' --durations=5 operator/tests/unit
 }
 run_programs() { redis && python -m cluster prepare --install; }
-# Each worker has a control plane; operator/tests/component/ordering.py says which tests stay together, and which go first.
+# Each worker has a control plane; operator/tests/component/ordering.py says which files go first.
 run_component() {
-    redis && python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder operator/tests/component --durations=10
+    redis && python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder operator/tests/component --durations=10
 }
 run_agent() {
     redis && python -m pytest -q -n 2 --dist loadfile operator/tests/agent operator/tests/tier --durations=5

@@ -17,7 +17,7 @@ from cluster.controlplane import ControlPlane
 
 from .apiserver import Server
 from .harness import Cluster, Kubelet, OperatorProcess, Served, install
-from .ordering import group, ordered
+from .ordering import ordered
 from .valkeys import Valkeys
 
 
@@ -25,12 +25,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "takes(seconds): see operator/tests/component/ordering.py")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist puts the groups into the names
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ours = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
     others = [item for item in items if item not in set(ours)]
-    for item in ours:
-        item.add_marker(pytest.mark.xdist_group(group(item)))
     items[:] = ordered(ours) + others
 
 

@@ -1,9 +1,7 @@
-"""Which tests one worker runs together, and which begin first (`pytest --dist loadgroup`).
+"""Which files begin first (`pytest --dist loadfile --no-loadscope-reorder`).
 
-Tests with a fixture of their module stay together, because they share what it starts; any other
-goes to whoever is free. What takes longest begins first, or it would end alone: the mark
-`takes(SECONDS)` says how long a test takes on a quiet machine, or the whole file where its tests
-stay together.
+What takes longest begins first, or it would end alone: the mark `takes(SECONDS)` says how long a
+test takes on a quiet machine, or the whole file where its tests share what a fixture starts.
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ def group(item: pytest.Item) -> str:
 
 
 def ordered(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """The longest group first; in a group as they were."""
-    groups: dict[str, list[pytest.Item]] = {}
+    """The file with the longest test first; in a file as they were."""
+    files: dict[str, list[pytest.Item]] = {}
     for item in items:
-        groups.setdefault(group(item), []).append(item)
-    return [item for together in sorted(groups.values(), key=_seconds)[::-1] for item in together]
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    return [item for together in sorted(files.values(), key=_seconds)[::-1] for item in together]
 
 
 def _seconds(together: Sequence[pytest.Item]) -> float:
