@@ -14,13 +14,6 @@ USUAL = 10.0
 """Seconds of what says nothing."""
 
 
-def group(item: pytest.Item) -> str:
-    """Equal for tests that have to stay together."""
-    fixtures = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
-    own = any(found[-1].scope == "module" for found in fixtures.values())
-    return item.nodeid.partition("::")[0] if own else item.nodeid
-
-
 def ordered(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The file with the longest test first; in a file as they were."""
     files: dict[str, list[pytest.Item]] = {}
