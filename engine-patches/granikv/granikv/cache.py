@@ -124,14 +124,15 @@ class PrefixCache:
                 return False
         return True
 
-    def evict_cold(self, count: int) -> int:
+    def evict_cold(self, count: int, nodes: int) -> int:
         """Drop idle COLD leaves, least recently used first, of `count` tokens; how many went.
 
-        All their slots are freed in one call: one by one, a thousand leaves take 50 ms.
+        At most `nodes` leaves go.  Their slots are freed in one call: one by one, a thousand leaves
+        take 50 ms.
         """
         gone: list[SlotArray] = []
         freed = 0
-        while freed < count:
+        while freed < count and len(gone) < nodes:
             found = [
                 (node.last_use, id(node), node)
                 for node in self.tree.nodes()
@@ -139,7 +140,9 @@ class PrefixCache:
             ]
             for _, _, node in sorted(found):
                 merged = node.parent is None  # with its parent, when its last sibling went
-                if freed < count and not merged and isinstance(node.segment, ColdSegment):
+                if freed >= count or len(gone) >= nodes:
+                    break
+                if not merged and isinstance(node.segment, ColdSegment):
                     freed += node.length
                     gone.append(node.segment.slots)
                     self.tree.remove(node)

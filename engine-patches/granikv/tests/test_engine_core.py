@@ -251,30 +251,3 @@ def test_settings_come_from_the_environment() -> None:
     found = read({"GRANIKV_HOT_PERCENT": "35", "GRANIKV_TUNE": "1", "GRANIKV_FORCE": "paged.fused"})
     assert (found.hot_percent, found.tune, found.force) == (35, True, "paged.fused")
     assert read({}) == Settings()
-
-
-def test_growing_into_a_full_tree_looks_through_the_slots_a_few_times() -> None:
-    """A look through all slots for each of many idle nodes took 150 ms in the middle of serving."""
-    engine = Engine(3, hot_percent=5)
-    rng = engine.rng
-    while engine.core.available() > 200:
-        assert engine.start([rng.randrange(1, 1000) for _ in range(20)], 1)
-        engine.end(engine.running.pop(), insert=True)
-    space, looks = engine.core.cache.memory.space, 0
-    find = space.find
-
-    def counted(*arguments: object) -> object:
-        nonlocal looks
-        looks += 1
-        return find(*arguments)  # type: ignore[arg-type]
-
-    before = engine.core.cache.tree.count(hot=False, held=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(space), "find", lambda _, *a: counted(*a))
-        assert engine.core.fp.resize(50, engine.now)
-    assert looks <= 12
-    for _ in range(200):
-        engine.between()
-    assert engine.core.fp.percent == 50
-    assert engine.core.cache.tree.count(hot=False, held=False) < before - 1000
-    engine.verify()

@@ -260,7 +260,7 @@ class Core:
             self.fp.resize(wanted, self.clock())
         moves = self.upkeep.run(self.clock(), self.settings.copies_per_step)
         self.fp.tick()
-        self.moved = bool(moves.size) or self.cache.memory.relocation is not None
+        self.moved = bool(moves.size) or self.fp.busy
         if moves.size:
             self.epoch += 1
         self.cold_low = min(self.cold_low, self.available())
