@@ -125,8 +125,8 @@ class FpController:
     def resize(self, percent: int, now: float) -> bool:
         """Start a change to `percent`; False with `last_reason` when it cannot start.
 
-        A reclaim in progress gives way: it is rolled back, and the resize takes its range.  A growth
-        that idle leaves have to go for begins some steps later, and may still find no room then.
+        A reclaim in progress gives way: it is rolled back, and the resize takes its range.  With
+        idle leaves in its way a growth begins some steps later, and may still find no room then.
         """
         if not self.limits.min_percent <= percent <= self.limits.max_percent:
             raise BadSizeError(f"{percent} % is outside the bounds of this controller")

@@ -123,8 +123,8 @@ class Upkeep:
             return True
         if short > idle:
             raise RelocationError(
-                f"COLD has no room for {short - idle} of the migrating tokens, and requests hold all"
-                " the rest: ask for less HOT, or again when fewer run"
+                f"COLD has no room for {short - idle} of the migrating tokens, and requests hold"
+                " all the rest: ask for less HOT, or again when fewer run"
             )
         gone = self.cache.evict_cold(short, EVICTED_A_STEP)
         if not gone:
