@@ -6,7 +6,7 @@ MAKEFLAGS += --no-builtin-rules
 PY := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-STAGES := thorough component agent chart images engines patches e2e
+STAGES := gate programs component agent patches thorough chart engines images e2e
 .PHONY: help env generate fix check test $(STAGES) soak demo demo-down clean
 
 help: ## This list
@@ -26,7 +26,7 @@ fix: env ## Format and auto-fix
 check: env ## The gate: generators clean, format, lint, types, layers, unit tests
 	@hack/check.sh
 
-test: ## Everything CI runs: gate, component, agent, chart, images, engines, patches, e2e
+test: ## Everything CI runs, all the stages below
 	@hack/test.sh
 
 # `images` is a folder too: without .PHONY make would say that it is up to date.

@@ -194,6 +194,7 @@ def test_instances_that_die_are_told_of_and_nobody_waits_for_them(loop: Loop) ->
             began = time.time()
             wait_says(loop.get, "RemoteTierReady", "True", timeout=300)
             print(f"{victims} killed: {summary(down)}, back after {time.time() - began:.0f} s")
+        # They came back empty: engines try them again, and store anew what is asked for.
         loop.until("hits are found again", some_hits, intervals=18)
         done = traffic.stop(timeout=180)
     assert not done.failed

@@ -131,7 +131,10 @@ def pytest_runtest_makereport(
     arguments = getattr(item, "funcargs", {})
     testbed = arguments.get("testbed")
     if result.failed and isinstance(testbed, Testbed):
-        lines = report(testbed.kubectl, namespaces_of(testbed, list(arguments.values())))
+        try:
+            lines = report(testbed.kubectl, namespaces_of(testbed, list(arguments.values())))
+        except Exception as error:  # noqa: BLE001 - the failure itself is to be told in any case
+            lines = [f"no report: {error!r}"]
         result.sections.append(("the cluster at this moment", "\n".join(lines)))
     return result
 

@@ -170,13 +170,14 @@ def test_delete_leaves_nothing_also_without_the_operator(testbed: Testbed) -> No
 
 
 def wanted(serving: Serving) -> dict[str, Object]:
-    """What its children ask for, by kind and name: all of them but status and bookkeeping."""
+    """What its children ask for and who owns which field of it, by kind and name: no status."""
     selector = f"kvserving.io/kvserving={serving.name}"
     found = serving.kubectl.list("statefulsets,deployments,services", selector)
     for obj in found:
         obj.pop("status", None)
-        for key in ("resourceVersion", "managedFields"):
-            obj["metadata"].pop(key, None)
+        obj["metadata"].pop("resourceVersion", None)
+        owned = obj["metadata"].pop("managedFields", [])
+        obj["owned"] = [entry for entry in owned if entry.get("subresource") != "status"]
     return {f"{obj['kind']}/{obj['metadata']['name']}": obj for obj in found}
 
 

@@ -2,8 +2,8 @@
 
 usage: side_by_side.py COMMAND [COMMAND...]
 
-All of them are run to their end; the exit status is 0 where each one's was. SIGINT and SIGTERM end
-them as a whole, as Ctrl-C would.
+All of them are run to their end; the exit status is 0 where each one's was. SIGINT, SIGTERM and
+SIGHUP end them as a whole, as Ctrl-C would; what has not ended a minute later is killed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from contextlib import suppress
 
 NEWS = 30.0
 """Seconds between two lines of news."""
+PATIENCE = 60.0
+"""Seconds that lanes have to take down what they have started."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Lane:
@@ -55,12 +58,15 @@ class Lane:
         shutil.copyfileobj(self._output, sys.stdout.buffer)
         sys.stdout.buffer.flush()
 
-    def end(self) -> None:
-        """As Ctrl-C would: so that tests take down what they have started."""
+    def signal(self, number: int) -> None:
+        """To all of its processes that are in its group."""
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGINT)
-        self._process.wait()
-        self.show()
+            os.killpg(self._process.pid, number)
+
+    def wait(self, until: float) -> None:
+        """Until it has ended, and no longer than to a moment of time.monotonic."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0.0, until - time.monotonic()))
 
 
 def say(text: str) -> None:
@@ -83,10 +89,24 @@ def watch(lanes: list[Lane]) -> None:
                 say(f"    [{told - began:4.0f} s] {lane.command}: {lane.news}")
 
 
+def end(lanes: list[Lane]) -> None:
+    """As Ctrl-C would, all at once: so that tests take down what they have started."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    until = time.monotonic() + PATIENCE
+    for lane in lanes:
+        lane.signal(signal.SIGINT)
+    for lane in lanes:
+        lane.wait(until)
+        lane.signal(signal.SIGKILL)
+        lane.wait(time.monotonic() + PATIENCE)
+        lane.show()
+
+
 def main(commands: list[str]) -> int:
     """The exit status."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in SIGNALS:
+        signal.signal(number, signal.default_int_handler)
     lanes: list[Lane] = []
     try:
         for command in commands:
@@ -96,8 +116,7 @@ def main(commands: list[str]) -> int:
         say("\nended from outside")
         return 130
     finally:
-        for lane in [lane for lane in lanes if lane.status is None]:
-            lane.end()
+        end([lane for lane in lanes if lane.status is None])
     return 1 if any(lane.status for lane in lanes) else 0
 
 

@@ -12,6 +12,7 @@ engines() { engine-patches/sharded-store/tests/environment.sh --install; }
 component() { python -m pytest -q --durations=3 "${@/#/operator/tests/component/}"; }
 
 # One run a line: a function and its name in RUNS.
+# In a run each command but the last needs its `|| return`: bash forgets `set -e` in what `||` follows.
 RUNS=(idle specs edits hostile rights resp store sharded machine)
 run_idle() { KVSERVING_TEST_IDLE_SECONDS=300 component test_idle.py; }
 run_specs() { KVSERVING_TEST_SPECS=200 component test_random_specs.py; }
@@ -19,7 +20,7 @@ run_edits() { KVSERVING_TEST_EDITS=all component test_edits.py; }
 run_hostile() { KVSERVING_TEST_THOROUGH=1 component test_offline.py; }
 run_rights() { KVSERVING_TEST_RIGHTS=all component test_rights.py; }
 run_resp() {
-    python -m cluster build --install engine-cpu valkey
+    python -m cluster build --install engine-cpu valkey || return
     python -m pytest -q -s images/engine-cpu/tests/soak_resp.py
 }
 # The names that are rebound, in versions of vLLM that are not run here; rubbish on the wire; 500 rounds of faults for each W,
@@ -28,11 +29,11 @@ run_store() {
     folder=$(engines) || return
     flags=${KVSERVING_CACHE:-$HOME/.cache/kvserving}/engine-flags
     newest=$flags/vllm==0.33.0 oldest=$flags/vllm-0.26.0-cp38-abi3-manylinux_2_28_x86_64.whl
-    [ -d "$newest" ] || hack/engine-flags.sh --check
+    [ -d "$newest" ] || hack/engine-flags.sh --check || return
     [ -f "$oldest" ] || "$flags/vllm/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps \
-        --only-binary :all: --platform manylinux_2_28_x86_64 --dest "$flags" vllm==0.26.0
-    KVSERVING_TEST_SOURCES=$newest:$oldest engine-patches/sharded-store/tests/run.sh "$folder" tests/pure/test_contract.py
-    KVSERVING_TEST_EXAMPLES=3000 python -m pytest -q engine-patches/sharded-store/tests/pure/test_hostile.py
+        --only-binary :all: --platform manylinux_2_28_x86_64 --dest "$flags" vllm==0.26.0 || return
+    KVSERVING_TEST_SOURCES=$newest:$oldest engine-patches/sharded-store/tests/run.sh "$folder" tests/pure/test_contract.py || return
+    KVSERVING_TEST_EXAMPLES=3000 python -m pytest -q engine-patches/sharded-store/tests/pure/test_hostile.py || return
     KVSERVING_TEST_ROUNDS=500 KVSERVING_TEST_ABORTS=10000 KVSERVING_TEST_DELETES=50 \
         KVSERVING_TEST_RESULTS=$PWD/bench/sharded-store/results \
         engine-patches/sharded-store/tests/run.sh "$folder" --durations=5

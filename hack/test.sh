@@ -53,5 +53,7 @@ for stage in "${wanted[@]}"; do
     took[$stage]=$((SECONDS - start))
 done
 
-printf '\nmake test: all green in %s s\n' $((SECONDS - began))
+what="test"
+[ $# -eq 0 ] || what="test, of it $*"
+printf '\nmake %s: green in %s s\n' "$what" $((SECONDS - began))
 for stage in "${wanted[@]}"; do printf '  %-10s %5s s\n' "$stage" "${took[$stage]}"; done

@@ -79,10 +79,6 @@ class Replayed:
             raise ValueError(f"nothing was answered that was sent from {since:.0f} to {until:.0f}")
         return statistics.median(found)
 
-    def covers(self, moment: float) -> bool:
-        """Whether something was sent after that moment: traffic went on until then."""
-        return any(row.sent >= moment for row in self.rows)
-
     @property
     def failed(self) -> list[Row]:
         """Requests that were not answered."""
@@ -104,6 +100,7 @@ class Replay:
             self._line += ["--metrics", page]
         self._line += ["-o", "json", "--requests-out", str(self._rows), "--timeout", "60"]
         self._process: subprocess.Popen[str] | None = None
+        self._stopped = False
 
     def __enter__(self) -> Replay:
         self._process = subprocess.Popen(
@@ -123,8 +120,13 @@ class Replay:
         self._folder.cleanup()
 
     def stop(self, timeout: float) -> Replayed:
-        """Send no more, and wait for what is under way; the result of what was sent."""
+        """Send no more, and wait for what is under way; the result of what was sent.
+
+        AssertionError when it has ended by itself: there was no traffic then for a while.
+        """
         assert self._process is not None
+        assert self._process.poll() is None, "the trace was shorter than the test"
+        self._stopped = True
         self._process.send_signal(signal.SIGINT)
         return self.result(timeout)
 
@@ -142,6 +144,5 @@ class Replay:
         """The rows; their clock begins with the replay, which ended when it wrote them."""
         records = [json.loads(line) for line in self._rows.read_text().splitlines()]
         began = self._rows.stat().st_mtime - max(record["end"] for record in records)
-        # Fewer than there are requests where it was stopped.
-        for request, record in zip(self._requests, records, strict=False):
+        for request, record in zip(self._requests, records, strict=not self._stopped):
             yield Row(began + record["sent"], record["ttft"], request.tokens, record["error"])

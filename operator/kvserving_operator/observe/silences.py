@@ -1,4 +1,4 @@
-"""Who did not answer is left alone for a while, whoever asks. The clock is an argument.
+"""Who did not answer is left alone for a while, whoever asks.
 
 Each question to somebody who hangs costs its whole deadline, and a worker with it. So silence is
 remembered where all objects see it; when its time is over one question is asked, and until that is

@@ -154,7 +154,9 @@ def test_settled_objects_cost_no_write(fleet: Fleet, window: str) -> None:
     assert writes == Counter(), told[-10:]
     # A Valkey that was late once is in no sum until it answers again.
     wait_for(
-        lambda: operator.metric(HITS) - tiers >= 3 * len(NAMES), what="three looks at every tier"
+        lambda: operator.metric(HITS) - tiers >= 3 * len(NAMES),
+        what="three looks at every tier",
+        timeout=60,
     )
     looked = operator.metric(PASSES) - passes
     renewals = sum(w.resource == "leases" for w in made)
