@@ -17,6 +17,8 @@ from typing import Any
 
 from granikv import day, plot
 from granikv.dispatch import Dispatcher, load_table
+from granikv.sglang.settings import Settings
+from granikv.sglang.ways import Ways
 from granikv.simulate import Engine, Setup
 from granikv.trace import Arrival, synthetic
 
@@ -31,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     told.add_argument("--gpu", default="H200")
     told.add_argument("--n", type=int, required=True, help="requests that share the prefix")
     told.add_argument("--lp", type=int, required=True, help="its tokens")
+    told.add_argument("--batch", type=int, help="as in an engine's step of so many requests")
     told.set_defaults(run=explain)
     measured = commands.add_parser("calibrate", help="write this GPU's cost table")
     measured.set_defaults(run=calibrate)
@@ -63,12 +66,14 @@ def explain(given: argparse.Namespace) -> int:
     """Print the dispatcher's choice for one class."""
     name = given.gpu if given.gpu.startswith("NVIDIA") else f"NVIDIA {given.gpu}"
     table = load_table(name, given.kv_heads, given.group, given.dim)
-    choice = Dispatcher(table).choose(given.n, given.lp)
+    engine = Ways(table, Settings())
+    dispatcher = engine.dispatcher(given.batch) if given.batch else Dispatcher(table)
+    choice = dispatcher.choose(given.n, given.lp)
     print(f"{given.n} requests share {given.lp} tokens: {choice.way.value}, {choice.reason}")
     print(f"costs of {table.key.get('gpu')} ({table.key.get('note', 'measured')}), us a layer:")
     for way, cost in sorted(choice.expected_us.items(), key=lambda item: item[1]):
         print(f"  {way.value:16} {cost:9.1f}")
-    gain = table.gain(given.n, given.lp)
+    gain = dispatcher.table.gain(given.n, given.lp)
     print(f"leaving the paged pass saves {gain:.1f} us a layer and step")
     return 0
 

@@ -1,14 +1,15 @@
 """Which way through a step: argmin over a measured cost table, per class.
 
 The table holds whole-step times (one layer, 256 tokens of suffix) over members n and prefix
-tokens Lp, for each way.  Whether a class leaves the paged pass is decided by a tie line that is
-monotone by construction: more members or a longer prefix never sends it back.
+tokens Lp, for each way.  Whether a class leaves the paged pass is decided by a line that is drawn
+from the ways that can be taken (`CostTable.among`) and is monotone: more members or a longer prefix
+never sends a class back.
 """
 
 import json
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from importlib import resources
 from math import exp, inf, log
@@ -17,6 +18,7 @@ from typing import Any, Self
 
 from granikv.errors import BadSizeError
 from granikv.shapes import Class, Path
+from granikv.tieline import draw
 
 
 class Way(StrEnum):
@@ -42,6 +44,7 @@ class Way(StrEnum):
 
 
 PAGED_WAYS = (Way.PAGED_FUSED, Way.PAGED_SPLIT)
+FINER = 4  # points of the line for one of the grid, each way
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class CostTable:
     members: tuple[int, ...]
     lengths: tuple[int, ...]
     us: dict[Way, tuple[tuple[float, ...], ...]]  # [members][lengths]
-    tie: tuple[float, ...] = field(init=False)  # least paying Lp at each grid n
+    _line: tuple[tuple[float, float], ...] = field(init=False)  # members, least Lp that leaves
 
     def __post_init__(self) -> None:
         ascending = (sorted(set(g)) == list(g) for g in (self.members, self.lengths))
@@ -62,7 +65,12 @@ class CostTable:
         )
         if not all(ascending) or not shaped or not set(self.us) & set(PAGED_WAYS):
             raise BadSizeError("a cost table needs ascending axes, full grids and a paged way")
-        object.__setattr__(self, "tie", self._tie_line())
+        object.__setattr__(self, "_line", self._drawn())
+
+    @property
+    def tie(self) -> tuple[float, ...]:
+        """By the members of the grid: the prefix length from which on a class leaves."""
+        return tuple(length for _, length in self._line[::FINER])
 
     def cost(self, way: Way, members: float, length: float) -> float:
         """Microseconds of one layer's step."""
@@ -80,12 +88,21 @@ class CostTable:
         """The cheapest of these ways that the table knows."""
         return min((self.cost(way, members, length), way) for way in ways if way in self.us)
 
+    def among(self, ways: Collection[Way]) -> Self:
+        """This table with these ways alone, those that it knows, and the line that is theirs.
+
+        BadSizeError when none of them is a paged one.
+        """
+        return replace(self, us={way: grid for way, grid in self.us.items() if way in ways})
+
     def pays(self, members: float, length: float) -> bool:
-        """Whether a prefix of this length and membership should leave the paged pass."""
-        i, a = _locate(self.members, members)
-        low, high = self.tie[i], self.tie[min(i + 1, len(self.tie) - 1)]
-        line = low if a == 0.0 or low == inf else exp((1 - a) * log(low) + a * log(high))
-        return length >= line
+        """Whether a prefix of this length and membership should leave the paged pass.
+
+        The line goes in steps between its points: so all four points round a place beyond it are
+        beyond it too, and with one way on each side that place loses no more to paged than they do.
+        """
+        at = bisect_right(self._line, (max(members, self.members[0]), inf)) - 1
+        return length >= self._line[at][1]
 
     def gain(self, members: float, length: int) -> float:
         """Microseconds a layer and step that leaving the paged pass saves; never negative."""
@@ -110,24 +127,26 @@ class CostTable:
         us = {Way(w): tuple(tuple(map(float, r)) for r in g) for w, g in data["us"].items()}
         return cls(data["key"], tuple(data["members"]), tuple(data["lengths"]), us)
 
-    def _tie_line(self) -> tuple[float, ...]:
-        others = [way for way in self.us if way not in PAGED_WAYS]
-        line, least = [], inf
-        for i in range(len(self.members)):
-            paying = inf
-            for j in reversed(range(len(self.lengths))):
-                paged = min(self.us[w][i][j] for w in PAGED_WAYS if w in self.us)
-                if not others or min(self.us[w][i][j] for w in others) > paged:
-                    break
-                paying = float(self.lengths[j])
-            least = min(least, paying)
-            line.append(least)
-        return tuple(line)
+    def _drawn(self) -> tuple[tuple[float, float], ...]:
+        """The line on a grid FINER times as fine, whose points cost what `cost` says."""
+        members, lengths = _finer(self.members), _finer(self.lengths)
+        paged = [way for way in self.us if way in PAGED_WAYS]
+        leaving = [way for way in self.us if way not in PAGED_WAYS]
+
+        def least(ways: Sequence[Way]) -> list[list[float]]:
+            return [
+                [min((self.cost(way, n, lp) for way in ways), default=inf) for lp in lengths]
+                for n in members
+            ]
+
+        columns = draw(least(paged), least(leaving))
+        return tuple((n, (*lengths, inf)[j]) for n, j in zip(members, columns, strict=True))
 
 
 def rule_table() -> CostTable:
-    """The safe default without a calibration: cascade from n * Lp of about 20,000 tokens on."""
-    members, lengths = (1, 4, 16, 64, 256, 1024), (64, 256, 1024, 4096, 16384, 65536)
+    """The safe default without a calibration: cascade from n * Lp of 20,000 to 30,000 tokens on."""
+    members = tuple(1 << i for i in range(11))
+    lengths = tuple(64 << i for i in range(11))
     work = [[n * length * 0.0005 for length in lengths] for n in members]
     us = {
         Way.PAGED_FUSED: tuple(tuple(12.0 + x for x in row) for row in work),
@@ -169,7 +188,10 @@ class Choice:
 
 @dataclass(slots=True)
 class Dispatcher:
-    """Chooses per class with hysteresis; `force` overrides everything but is still recorded."""
+    """Chooses per class with hysteresis; `force` overrides everything but is still recorded.
+
+    `table` is kept with the `usable` ways alone, so that the line is theirs.
+    """
 
     table: CostTable
     force: Way | None = None
@@ -179,18 +201,22 @@ class Dispatcher:
     regret_us: float = 0.0
     _last: dict[int, Way] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.table = self.table.among(self.usable)
+
     def choose(self, members: int, length: int, key: int | None = None) -> Choice:
         """The way for one class; `key` (its slab) makes the choice sticky."""
-        ways = [way for way in self.table.us if way in self.usable]
-        cost = {way: self.table.cost(way, members, length) for way in ways}
+        cost = {way: self.table.cost(way, members, length) for way in self.table.us}
         if self.force is not None:
             return Choice(self.force, "forced", cost)
         pays = self.table.pays(members, length)
-        side = [way for way in ways if (way in PAGED_WAYS) is not pays]
+        side = [way for way in cost if (way in PAGED_WAYS) is not pays]
         way = min(side, key=cost.__getitem__)
         reason = f"n*Lp = {members * length} {'pays' if pays else 'does not pay'}"
         last = self._last.get(key, way) if key is not None else way
-        if last is not way and last in side and cost[last] <= cost[way] * (1 + self.hysteresis):
+        paged = min(cost[w] for w in PAGED_WAYS if w in cost)
+        most = min(cost[way], paged) * (1 + self.hysteresis)  # so sticking never loses to paged
+        if last is not way and last in side and cost[last] <= most:
             way, reason = last, f"{reason}; within {self.hysteresis:.0%} of the last way"
         if key is not None:
             self._last[key] = way
@@ -228,3 +254,12 @@ def _locate(axis: Sequence[int], value: float) -> tuple[int, float]:
     if i + 1 >= len(axis):
         return i, 0.0
     return i, log(value / axis[i]) / log(axis[i + 1] / axis[i])
+
+
+def _finer(axis: Sequence[int]) -> list[float]:
+    """FINER - 1 points between each two, in equal steps of the logarithm."""
+    found = [float(axis[0])]
+    for low, high in zip(axis, axis[1:], strict=False):
+        found += [low * (high / low) ** (k / FINER) for k in range(1, FINER)]
+        found.append(float(high))
+    return found

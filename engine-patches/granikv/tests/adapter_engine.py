@@ -135,6 +135,7 @@ class Engine:
         self.allocator = GraniAllocator(TOTAL, torch.float32, "cpu", self.kv, need_sort=False)
         self.core = self.allocator.core
         self.core.use(load_table("NVIDIA H200", 2, 2, 128))
+        self.core.ways.batch = 64  # a large step, where prefixes as short as these pay
         self.rows = Rows()
         self.cache = _cache_class(version)(
             types.SimpleNamespace(

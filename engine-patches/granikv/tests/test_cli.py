@@ -14,6 +14,10 @@ def test_explain_says_which_way_why_and_what_it_costs(capsys: pytest.CaptureFixt
     said = capsys.readouterr().out
     assert "n*Lp = 2097152 pays" in said
     assert "costs of NVIDIA H200 (measured)" in said
+    assert main(["explain", "--n", "24", "--lp", "256", "--batch", "256"]) == 0
+    said = capsys.readouterr().out
+    assert "paged.fused" in said
+    assert "overlap" not in said, "the ways of that step alone"
     assert main(["explain", "--n", "1", "--lp", "64"]) == 0
     assert "does not pay" in capsys.readouterr().out
 

@@ -35,9 +35,13 @@ class Engine:
         self.rng = random.Random(seed)
         self.kv = FakeKV(TOTAL)
         self.now = 0.0
-        chosen = Settings(chunk=256, copies_per_step=512, check=True, **settings)  # type: ignore[arg-type]
+        # Two streams and a large step: where prefixes as short as these pay by the table.
+        chosen = Settings(
+            chunk=256, copies_per_step=512, check=True, graph_mode="overlap", **settings
+        )  # type: ignore[arg-type]
         self.core = Core(TOTAL, self.kv, rule_table(), chosen, lambda: self.now)
         self.core.use(load_table("NVIDIA H200", 2, 2, 128))
+        self.core.ways.batch = 64
         self.running: list[Request] = []
         self.finished = 0
 
@@ -182,7 +186,7 @@ def test_flush_keeps_the_share_and_forgets_the_rest() -> None:
 
 def test_every_sample_has_a_help_text_and_reaches_the_control_contract() -> None:
     engine = Engine(5)
-    engine.core.count_classes([(engine.core.choose(40, 2100, 1), 40, 2100)], 3)
+    engine.core.count_classes([(engine.core.ways.choose(40, 2100, 1, 64), 40, 2100)], 3)
     engine.now += 2.0
     engine.between()
     text = engine.core.metrics_text.decode()

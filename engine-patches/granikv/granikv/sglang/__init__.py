@@ -2,6 +2,7 @@
 
 `plugin`     entry point of `sglang.srt.plugins`: checks the version, registers hooks
 `settings`   what the environment says (GRANIKV_*)
+`ways`       the line between paged and the rest, by the ways of a step
 `core`       pools, tree, policies and control of one scheduler process; numpy only
 `allocator`  the engine's slot allocator, on our memory
 `prefix`     the engine's prefix cache, on our tree; `prefix_0523` with that version's contract

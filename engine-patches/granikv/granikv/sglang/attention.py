@@ -22,11 +22,11 @@ from granikv.kernels.launch import Heads
 from granikv.plan import make_plan
 from granikv.sglang.allocator import GraniAllocator
 from granikv.sglang.journal import Journal
+from granikv.sglang.settings import SMALL
 from granikv.sglang.steps import Now
 from granikv.shapes import Class, Grain, Path, PlanShape, Running, StepPlan
 
 log = logging.getLogger("sglang.granikv")
-SMALL = 32  # up to this batch the merge is a launch of its own, over finely cut ranges
 LARGEST = 512  # larger decode batches are left to the parent
 REPLAN = 64  # steps after which a plan is made anew, because tails have grown
 
@@ -114,6 +114,7 @@ class GraniBackend(TritonAttnBackend):  # type: ignore[misc]
         # Requests compare by identity, and being in the tuple keeps them from being replaced.
         plan = None
         if wanted != self._planned or self._age > REPLAN:
+            self.core.ways.batch = batch
             plan = self._make(wanted[2], batch)
             self.space.load(plan)
             self._planned, self._age = wanted, 0
@@ -128,7 +129,7 @@ class GraniBackend(TritonAttnBackend):  # type: ignore[misc]
         running += [Running((), 1)] * (batch - len(running))
 
         def choose(cls: Class) -> Path:
-            return self.core.choose(cls.members, cls.length, cls.base)
+            return self.core.ways.choose(cls.members, cls.length, cls.base, batch)
 
         grain = self._mode(batch).grain(self.grain)
         try:
@@ -140,9 +141,7 @@ class GraniBackend(TritonAttnBackend):  # type: ignore[misc]
         return make_plan(running, grain, self.space.shape, lambda _: Path.PAGED)
 
     def _mode(self, batch: int) -> Mode:
-        if batch <= SMALL:
-            return Mode.SPLIT
-        return Mode(self.core.settings.graph_mode)
+        return Mode(self.core.settings.mode(batch))
 
     # Compute
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from granikv.cache import KVStore, PrefixCache
 from granikv.control import Mailbox
-from granikv.dispatch import CostTable, Dispatcher
+from granikv.dispatch import CostTable
 from granikv.errors import OutOfSlotsError
 from granikv.memory import Memory
 from granikv.policy import Admission, HotnessEviction, LruEviction
@@ -28,7 +28,8 @@ from granikv.resize import FpController, Limits, slots_of
 from granikv.segments import ColdSegment, HotSegment
 from granikv.sglang.pace import Pace
 from granikv.sglang.publish import publish
-from granikv.sglang.settings import GRAPHED, Settings
+from granikv.sglang.settings import Settings
+from granikv.sglang.ways import Ways
 from granikv.shapes import Path, Span
 from granikv.slots import SlotArray, SlotState
 from granikv.upkeep import NO_MOVES, Upkeep
@@ -56,7 +57,7 @@ class Core:
             uuid.uuid4().hex, since, settings.hot_percent,
             settings.min_percent, settings.max_percent,
         )  # fmt: skip
-        self.dispatcher = Dispatcher(table, force=settings.force, usable=frozenset(GRAPHED))
+        self.ways = Ways(table, settings)
         self.shares: Counter[tuple[str, int, int]] = Counter()  # path, log2 n, log2 Lp -> steps
         self.metrics_text = b""
         self.pace = Pace(clock)
@@ -73,10 +74,10 @@ class Core:
         settings = self.settings
         memory = Memory(self.total, slots_of(self.percent, self.total), settings.chunk)
         self.cache = PrefixCache(memory, self.kv)
-        hotness = HotnessEviction(self.table.gain)
+        hotness = HotnessEviction(self.ways.gain)
         self.upkeep = Upkeep(
             self.cache,
-            admission=Admission(self.table.gain),
+            admission=Admission(self.ways.gain),
             eviction=hotness if settings.eviction == "hotness" else LruEviction(),
         )
         self.fp = FpController(
@@ -98,7 +99,8 @@ class Core:
 
     def use(self, table: CostTable) -> None:
         """Take the costs of the model's shape; before anything is allocated."""
-        self.table = self.dispatcher.table = table
+        self.table = table
+        self.ways = Ways(table, self.settings)
         self._build()
 
     # The engine's allocator
@@ -240,11 +242,6 @@ class Core:
                 above = (*above, (at, base + 1, segment.length))
             found = memo[id(node)] = (above, at + node.length)
         return found
-
-    def choose(self, members: int, length: int, base: int) -> Path:
-        """Path of one class, counted."""
-        choice = self.dispatcher.choose(members, length, base)
-        return choice.way.path
 
     def count_classes(self, classes: Sequence[tuple[Path, int, int]], steps: int = 1) -> None:
         """Note that classes of (path, members, length) ran for so many steps."""

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 def samples(core: "Core") -> Samples:
     """Everything that metrics and the control contract show."""
-    found = collect(core.cache, core.fp, core.dispatcher) | core.pace.samples()
+    dispatcher = core.ways.dispatcher(core.ways.batch)
+    found = collect(core.cache, core.fp, dispatcher) | core.pace.samples()
     for (path, n, length), count in core.shares.items():
         labels = (("length", str(1 << length)), ("members", str(1 << n)), ("path", path))
         found["granikv_class_steps_total", labels] = float(count)
@@ -34,7 +35,7 @@ def _signals(core: "Core") -> Signals:
     failed = [a - b for a, b in zip(seen, core.seen, strict=True)]
     core.seen = seen
     shared = core.cache.tree.nodes(refs=2)
-    wanted = sum(n.length for n in shared if n.hot or core.table.gain(n.refs, n.length) > 0)
+    wanted = sum(n.length for n in shared if n.hot or core.ways.gain(n.refs, n.length) > 0)
     used = memory.hot.ceiling - memory.hot.free_slots()
     return Signals(
         core.total, memory.hot.size, used, wanted, failed[0], core.cold_low, failed[1], failed[2],

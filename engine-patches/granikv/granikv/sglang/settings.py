@@ -47,14 +47,29 @@ class Settings:
         if self.force is not None and self.force not in GRAPHED:
             raise BadSizeError(f"GRANIKV_FORCE={self.force}: one of {', '.join(GRAPHED)}")
 
+    def mode(self, batch: float) -> str:
+        """How a decode step of this batch is put together, eager or captured."""
+        return "split" if batch <= SMALL else self.graph_mode
+
+    def ways(self, batch: float) -> tuple[Way, Way]:
+        """The paged way and the one out of it that a step of this batch has to choose from."""
+        return WAYS[self.mode(batch)]
+
     @property
     def file(self) -> Path | None:
         """The calibration file, if one is named."""
         return Path(self.table) if self.table else None
 
 
-# Ways that a captured graph can switch between without another launch.
-GRAPHED = (Way.PAGED_FUSED, Way.CASCADE_FUSED)
+SMALL = 32  # up to this batch the merge is a launch of its own, over finely cut ranges
+# The ways of a step by its mode: one captured graph switches between them without another launch.
+# Beside an empty level 0 the ranges and the merge are those of the split paged way.
+WAYS = {
+    "split": (Way.PAGED_SPLIT, Way.CASCADE_SPLIT),
+    "fused": (Way.PAGED_FUSED, Way.CASCADE_FUSED),
+    "overlap": (Way.PAGED_SPLIT, Way.CASCADE_OVERLAP),
+}
+GRAPHED = WAYS["fused"]  # what GRANIKV_FORCE may name: the path, whatever the mode
 
 
 def read(environment: Mapping[str, str]) -> Settings:
