@@ -70,7 +70,7 @@ class KVServingSpec(APIModel):
     )
     sla: SLASpec = Field(
         default_factory=SLASpec,
-        description="Latency targets, measured and reported, and what the autoscaler aims at.",
+        description="Latency targets, for the autoscaler to aim at. Accepted, not used yet.",
     )
     autoscaling: AutoscalingSpec = Field(
         default_factory=AutoscalingSpec, description="How the operator changes replica counts."

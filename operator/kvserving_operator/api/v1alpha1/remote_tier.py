@@ -151,8 +151,10 @@ class LoadingSpec(APIModel):
         default=None,
         ge=0,
         le=100_000_000,
-        description="Fewest tokens of a hit that are worth loading. Absent: the cost model "
-        "decides for each request.",
+        description="Fewest tokens of a hit that are loaded; shorter ones are computed, whatever "
+        "the mode, and the tuner leaves this alone. Absent: every hit is loaded; with tuning.mode "
+        "Apply engines decide for each request (a stock engine: the tuner sets a threshold), once "
+        "there is a measured cost model.",
     )
 
 
