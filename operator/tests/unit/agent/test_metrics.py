@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from kvserving_agent.local import new_session
 from kvserving_agent.metrics import AgentMetrics
 from kvserving_agent.watch import Watcher
 
+DOCS = Path(__file__).resolve().parents[4] / "docs"
 KILLED = lives.FIRST.followed(lives.End(reason="SIGKILL", status=137, seconds=1.0, served=True))
 
 
@@ -36,10 +40,9 @@ class Answer:
         )
 
 
-async def test_facts_that_cannot_be_shown_are_left_out_and_told_of_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    answer = Answer()
+@asynccontextmanager
+async def page_of(answer: Answer) -> AsyncIterator[AgentMetrics]:
+    """The page of an agent whose engine is not there, and that was killed once."""
     async with new_session() as session:
         watcher = Watcher(
             Engine(session, "http://127.0.0.1:1", set(), histograms=(), version_path="/version"),
@@ -49,7 +52,14 @@ async def test_facts_that_cannot_be_shown_are_left_out_and_told_of_once(
             scrape_period=1.0,
             stale_after=1.0,
         )
-        metrics = AgentMetrics(watcher, answer, Refused(), KILLED)
+        yield AgentMetrics(watcher, answer, Refused(), KILLED)
+
+
+async def test_facts_that_cannot_be_shown_are_left_out_and_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answer = Answer()
+    async with page_of(answer) as metrics:
         assert b"engine_info{" in metrics.page()
         answer.bad = True
         for _ in range(2):
@@ -59,3 +69,16 @@ async def test_facts_that_cannot_be_shown_are_left_out_and_told_of_once(
         assert len(caplog.records) == 1
         answer.bad = False
         assert b"engine_info{" in metrics.page()
+
+
+async def test_the_docs_name_every_metric_of_the_agent_and_no_other() -> None:
+    """Of facts without the prefix, in the table of docs/tuning.md; those of its own in full."""
+    async with page_of(Answer()) as metrics:
+        page = metrics.page().decode()
+    names = set(re.findall(r"^# TYPE (kvserving_agent_\w+)", page, re.MULTILINE))
+    own = (DOCS / "metrics.md").read_text()
+    facts_table = (DOCS / "tuning.md").read_text()
+    named = set(re.findall(r"\bkvserving_agent_\w+", own))
+    assert named <= names
+    short = {name: name.removeprefix("kvserving_agent_") for name in names - named}
+    assert [n for n, rest in short.items() if not re.search(rf"`{rest}[`{{_]", facts_table)] == []
