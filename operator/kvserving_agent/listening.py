@@ -8,31 +8,59 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Sequence
 
 BACKLOG = 64
 """Connections that wait to be taken in, and that are taken in at once."""
 _ABSENT = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+_HOST = "KVSERVING_AGENT_HOST"
+_PORT = "KVSERVING_AGENT_PORT"
+_HOST_MUST = "it must be an address of this machine, or empty for all of them"
+_REMEDIES = {
+    errno.EADDRINUSE: "end what listens there, or set it to a port that is free",
+    errno.EACCES: "set it to a port from 1024 on",
+}
+_Info = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[object, ...]]
 
 
 def sockets(host: str, port: int) -> list[socket.socket]:
     """Sockets that listen on `host` (empty: on every address of both IP families).
 
     Raises:
-        OSError: The port is taken, or no such address is here; the text says which.
+        OSError: The port is taken, or no such address is here; the text names the setting.
     """
     found: list[socket.socket] = []
-    flags = socket.AI_PASSIVE
-    infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
-    for family, kind, protocol, _, address in sorted(set(infos)):
+    for family, kind, protocol, _, address in _addresses(host, port):
         try:
             found.append(_listen(family, kind, protocol, address))
         except OSError as error:
             # A machine without IPv6 still has names for it.
             if error.errno not in _ABSENT or host:
-                raise OSError(error.errno, f"{address[0]} port {port}: {error.strerror}") from None
+                for each in found:
+                    each.close()
+                raise OSError(_told(error, address[0], port)) from None
     if not found:
-        raise OSError(errno.EADDRNOTAVAIL, f"port {port}: no address to listen on")
+        raise OSError(f"{_PORT} is {port}: this machine has no address of IPv4 or IPv6")
     return found
+
+
+def _addresses(host: str, port: int) -> Sequence[_Info]:
+    flags = socket.AI_PASSIVE
+    try:
+        infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise OSError(f"{_HOST} is {host!r}: {why}; {_HOST_MUST}") from None
+    found = set(infos)
+    return sorted(found)
+
+
+def _told(error: OSError, address: object, port: int) -> str:
+    """What does not work, which setting says so, and what to do."""
+    if error.errno in _ABSENT:
+        return f"{_HOST} is {address}: {error.strerror}; {_HOST_MUST}"
+    remedy = _REMEDIES.get(error.errno or 0, "set it to another port")
+    return f"{_PORT} is {port}: {address} port {port}: {error.strerror}; {remedy}"
 
 
 def _listen(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:

@@ -85,8 +85,9 @@ async def _look_first(watcher: Watcher, life: Life) -> None:
 
     Whoever asks meanwhile is in the queue of the sockets.
     """
-    watcher.known = takeover.taken(life.handover.kept(), watcher.listener(), watcher.known)
     watcher.identify()
+    # By the start that was just found, not by a second look: another engine may listen by then.
+    watcher.known = takeover.taken(life.handover.kept(), watcher.known.start, watcher.known)
     with suppress(TimeoutError):
         async with asyncio.timeout(FIRST_LOOK_SECONDS):
             await watcher.probe()

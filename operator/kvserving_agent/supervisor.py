@@ -14,7 +14,10 @@ nothing but wait:
 - for SIGTERM and SIGINT: passed on; with the agent's end all ends.
 
 An agent that ends before any life of it served has a fault that no further life would heal (a
-setting, an image): this process ends with its status, and the kubelet and the operator tell.
+setting, an image): this process ends with its status, and the kubelet and the operator tell. So it
+does once MOST_SILENT lives in a row have not served: the pod is out of service by its probe then,
+and the kubelet's count and its back-off are where people look. Lives that serve, however short, go
+on: the engine's service is worth more than the telling.
 """
 
 from __future__ import annotations
@@ -41,6 +44,11 @@ second readiness probe, of 5 s each, can fail. Not a time: where this process is
 machine was frozen. A look at which the agent mostly waited for a core does not count."""
 START_LOOKS = 60
 """The same for one that has not served yet."""
+STOP_LOOKS = 10
+"""The same once the container is to end: the last answers may take 2 s a listener, and no probe
+counts any more."""
+MOST_SILENT = 10
+"""Lives in a row that end before they serve, after one that did: half a minute with the pauses."""
 
 _TOLD = frozenset({signal.SIGTERM, signal.SIGINT})
 _WAITED = _TOLD | {signal.SIGCHLD}
@@ -77,16 +85,20 @@ class Supervisor:
         self._handover = Handover()
         self._most = most
         self._stopping = False
+        self._looks = 0
 
     def run(self) -> int:
         """Until told to stop, or until nothing will help; the exit status."""
+        # Whoever started this process may have it ignored: no end of a child would be told.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED)
         _rename(NAME)
-        past, soon, served = lives.FIRST, 0, False
+        # Before any life has served there is nothing to go on with.
+        past, soon, silent = lives.FIRST, 0, MOST_SILENT - 1
         while True:
             end = self._live(Life(past, self._sockets, self._handover))
-            served = served or end.served
-            if self._stopping or not served:
+            silent = 0 if end.served else silent + 1
+            if self._stopping or silent >= MOST_SILENT:
                 return self._last(end)
             soon = soon + 1 if end.seconds < lives.SOON_SECONDS else 0
             wait = lives.pause(soon, served=end.served)
@@ -111,26 +123,31 @@ class Supervisor:
         if pid == 0:
             _be(self._body, life, parent)
         why = ""
-        looks = 0
+        self._looks = 0
         while (status := _reap(pid)) is None:
-            before, waited = self._handover.pulse, footprint.waited(pid)
+            before, turn = self._handover.pulse, footprint.turn(pid)
             got = signal.sigtimedwait(_WAITED, LOOK_SECONDS)
             if got is not None and got.si_signo in _TOLD:
-                self._stopping = True
-                self._handover.stop()
-                os.kill(pid, got.si_signo)
+                self._stop(pid, got.si_signo)
             elif got is None:
-                starved = footprint.waited(pid) - waited > LOOK_SECONDS / 2
-                looks = 0 if self._handover.pulse != before else looks + (not starved)
-                why = why or self._trouble(pid, looks)
+                starved = footprint.starved(turn, footprint.turn(pid), LOOK_SECONDS)
+                self._looks = 0 if self._handover.pulse != before else self._looks + (not starved)
+                why = why or self._trouble(pid)
                 if why:
                     os.kill(pid, signal.SIGKILL)
         seconds, served = time.monotonic() - began, self._handover.pulse > 0
         return lives.ended(status, seconds=seconds, served=served, why=why)
 
-    def _trouble(self, pid: int, looks: int) -> str:
+    def _stop(self, pid: int, number: int) -> None:
+        """All is to end: the agent with its own time from now on."""
+        self._stopping, self._looks = True, 0
+        self._handover.stop()
+        os.kill(pid, number)
+
+    def _trouble(self, pid: int) -> str:
         """Why an agent that runs must be ended; empty: it is well."""
-        if looks >= (STILL_LOOKS if self._handover.pulse else START_LOOKS):
+        most = STILL_LOOKS if self._handover.pulse else START_LOOKS
+        if self._looks >= (STOP_LOOKS if self._stopping else most):
             return lives.HUNG
         if self._most is not None and footprint.resident(pid) > self._most:
             return lives.MEMORY
@@ -159,7 +176,11 @@ def _die_with(parent: int) -> None:
     """An agent must not outlive its supervisor: it would keep the port from the next one."""
     import ctypes  # noqa: PLC0415 - the supervisor has no use for it
 
-    ctypes.CDLL(None).prctl(_PARENT_DEATH, int(signal.SIGKILL), 0, 0, 0)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PARENT_DEATH, int(signal.SIGKILL), 0, 0, 0):
+        # With the container all of its processes end; without one, nobody ends this one.
+        why = os.strerror(ctypes.get_errno())
+        _log.error("the agent would outlive its supervisor: prctl failed", extra={"why": why})
     if os.getppid() != parent:
         os._exit(1)
 

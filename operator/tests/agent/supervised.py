@@ -1,11 +1,15 @@
-"""A supervisor of a body that is not an agent: `supervised.py BODY`, for test_supervisor.py."""
+"""A supervisor of a body that is not an agent, for test_supervisor.py: `supervised.py BODY`.
+
+A number behind it is the first pause in seconds.
+"""
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 
-from kvserving_agent import log
+from kvserving_agent import lives, log
 from kvserving_agent.supervisor import Life, Supervisor
 
 MIB = 1 << 20
@@ -32,7 +36,20 @@ def fails(_: Life) -> int:
     raise OSError("no such thing")
 
 
+def leaves_slowly(life: Life) -> int:
+    """Serves until it is told to stop, and then has 6 s to do."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    life.handover.beat()
+    sys.stdout.write("serving\n")
+    sys.stdout.flush()
+    while signal.sigtimedwait({signal.SIGTERM}, 0.1) is None:
+        life.handover.beat()
+    time.sleep(6)
+    return 0
+
+
 if __name__ == "__main__":
     log.configure()
-    bodies = {body.__name__: body for body in (grows, fails_later, fails)}
+    lives.FIRST_PAUSE = float(sys.argv[2]) if sys.argv[2:] else lives.FIRST_PAUSE
+    bodies = {body.__name__: body for body in (grows, fails_later, fails, leaves_slowly)}
     sys.exit(Supervisor(bodies[sys.argv[1]], [], most=64 * MIB).run())

@@ -147,7 +147,7 @@ def test_one_that_hangs_or_is_stopped_by_somebody_is_replaced(
     assert serving.facts()["agent"]["lastEnd"] == expected
 
 
-def test_one_that_never_served_ends_the_container_with_its_status(
+def test_a_port_that_is_taken_or_is_none_ends_the_container_with_its_status(
     pages: VllmPages, agent: Agent
 ) -> None:
     with socket.create_server(("127.0.0.1", agent.port)):
