@@ -30,8 +30,6 @@ _TRICKLE_BYTES: Final = 64 * 1024
 _LOOK_SECONDS: Final = 0.5
 """A call is interrupted so often, to see whether anything has moved in it."""
 
-_LOOKS: Final = int(_QUIET_SECONDS / _LOOK_SECONDS)
-
 
 class Transport(Protocol):
     """What the protocol layer needs of a connection."""
@@ -65,13 +63,17 @@ def remaining(deadline: float) -> float:
 
 
 class _Patience:
-    """How long a transfer may go on: until its deadline, and while it gets on."""
+    """How long a transfer may go on: until its deadline, and while it gets on.
+
+    Quiet is what was seen: from one look to the next half a second at most, however long it took.
+    A process that had no core, or a thread without the interpreter, saw nothing.
+    """
 
     def __init__(self, deadline: float) -> None:
         self._deadline = deadline
         self._moved = 0
-        self._looks = 0
-        self._until = time.monotonic() + _QUIET_SECONDS
+        self._quiet = 0.0
+        self._looked = time.monotonic()
 
     def seconds(self, most: float = _LOOK_SECONDS) -> float:
         """For the next call.
@@ -79,14 +81,9 @@ class _Patience:
         Raises:
             DeadlineError: When there are none.
         """
-        now = time.monotonic()
-        if self._moved >= _TRICKLE_BYTES:
-            self._moved = self._looks = 0
-            self._until = now + _QUIET_SECONDS
-        elif now >= self._until and self._looks >= _LOOKS:
-            # Fewer looks in that time: this process was not running, and saw nothing.
+        self._look()
+        if self._quiet >= _QUIET_SECONDS:
             raise DeadlineError("next to nothing moves")
-        self._looks += 1
         return min(remaining(self._deadline), most)
 
     def moved(self, count: int) -> None:
@@ -100,9 +97,20 @@ class _Patience:
             InstanceError: Unless it is worth another one.
         """
         meant = translated(error)
-        now = time.monotonic()
-        if not isinstance(meant, DeadlineError) or now >= min(self._deadline, self._until):
+        now = self._look()
+        is_over = now >= self._deadline or self._quiet >= _QUIET_SECONDS
+        if is_over or not isinstance(meant, DeadlineError):
             raise meant from error
+
+    def _look(self) -> float:
+        """Take into account what moved since the last look; the time."""
+        now = time.monotonic()
+        if self._moved >= _TRICKLE_BYTES:
+            self._moved, self._quiet = 0, 0.0
+        else:
+            self._quiet += min(now - self._looked, _LOOK_SECONDS)
+        self._looked = now
+        return now
 
 
 def _timeval(seconds: float) -> bytes:

@@ -69,7 +69,7 @@ def test_a_fetch_that_cannot_be_begun_holds_nothing() -> None:
         assert tier.close()
 
 
-def test_what_the_tier_does_not_take_or_the_cache_does_not_want_is_given_back() -> None:
+def test_what_the_tier_does_not_take_is_given_back() -> None:
     local = Memory(set())
     tier = Tier([NOBODY], Options())
     try:
