@@ -6,10 +6,17 @@
 # rounds against FA3 and a cascade over pages, 550), qwen (Qwen-2.5-14B, 310), overlap (two streams in captured
 # graphs, 240); without any: the first four. Each writes its result to OUT as it goes. With SMALL=1 it is a rehearsal
 # that needs no GPU: it unpacks, imports the engine and lets it read every server's arguments, and starts nothing.
+# The exit status is the worst of the parts', 2 when one is unknown.
 set -u
 archive=$(realpath "$1") out=$(realpath "$2")
 shift 2
-parts=" ${*:-check pages serve qwen} "
+parts=" ${*:-check pages serve qwen} " worst=0
+for part in $parts; do
+    case $part in
+    check | pages | serve | qwen | overlap) ;;
+    *) echo "error: $part: one of check, pages, serve, qwen, overlap" >&2 && exit 2 ;;
+    esac
+done
 here=$(cd "$(dirname "$0")" && pwd)
 package=$(cd "$here/../../engine-patches/granikv" && pwd)
 work=${WORK:-${TMPDIR:-/tmp}/granikv-serve}
@@ -45,6 +52,7 @@ step() {
     # On SIGTERM the programs stop their servers.
     timeout -k 15 "$seconds" "$@" >>"$out/$name.txt" 2>&1
     status=$?
+    worst=$((status > worst ? status : worst))
     tail -n 25 "$out/$name.txt" | cut -c1-600
     echo "$name: exit status $status after $((SECONDS - began)) s"
 }
@@ -62,4 +70,5 @@ bench serve 550 450 --arms fa3,granikv-fa3,granikv-pages --rounds 2 \
 # Twice 30 GB of weights, and 0.2 MB of KV a token
 bench qwen 310 250 --shape qwen-2.5-14b --arms fa3,granikv-fa3 --tokens 140000 --loads 8192,4096,16384
 bench overlap 240 190 --arms granikv-fa3,granikv-overlap --rounds 2 --loads 8192,16x
-echo "all after $SECONDS s"
+echo "all after $SECONDS s, worst exit status $worst"
+exit "$worst"

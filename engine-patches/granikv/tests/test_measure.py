@@ -1,5 +1,10 @@
 """What the measurements say of themselves: ratios, Amdahl terms, step times, ways of a plan."""
 
+import os
+import subprocess
+import tarfile
+from pathlib import Path as File
+
 import pytest
 
 from granikv.dispatch import CostTable, Way
@@ -92,3 +97,24 @@ def test_ways_of_a_plan_are_told_by_request() -> None:
     assert ways(plan) == [
         "cascade 128 x 2", "no HOT range", "cascade 128 x 2; paged 64 x 1",
     ]  # fmt: skip
+
+
+def test_a_part_of_the_served_measurements_that_fails_fails_the_whole(tmp_path: File) -> None:
+    """Its output cannot be written here, so nothing starts, on whatever machine this is."""
+    script = File(__file__).parents[3] / "bench/granikv/serve.sh"
+    archive, out = tmp_path / "engine.tar.xz", tmp_path / "out"
+    with tarfile.open(archive, "w:xz"):
+        pass
+    (out / "check.txt").mkdir(parents=True)
+
+    def serve(part: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", script, archive, out, part],
+            env={**os.environ, "WORK": str(tmp_path / "work")},
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+
+    failed = serve("check")
+    assert (failed.returncode, "check: exit status 1" in failed.stdout) == (1, True), failed.stderr
+    unknown = serve("chekc")
+    assert (unknown.returncode, "chekc: one of check" in unknown.stderr) == (2, True)
