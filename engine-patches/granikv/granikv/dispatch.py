@@ -188,7 +188,7 @@ class Choice:
 
 @dataclass(slots=True)
 class Dispatcher:
-    """Chooses per class with hysteresis; `force` overrides everything but is still recorded.
+    """Chooses per class with hysteresis; `force` overrides everything.
 
     `table` is kept with the `usable` ways alone, so that the line is theirs.
     """
@@ -197,8 +197,6 @@ class Dispatcher:
     force: Way | None = None
     hysteresis: float = 0.05
     usable: frozenset[Way] = frozenset(Way) - {Way.DENSE_FUSED}
-    steps: dict[Way, int] = field(default_factory=dict)
-    regret_us: float = 0.0
     _last: dict[int, Way] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -228,10 +226,6 @@ class Dispatcher:
         Without any class that pays, the step is paged and the batch decides between its ways.
         """
         choices = [self.choose(c.members, c.length, c.base) for c in classes]
-        for choice in choices:
-            self.steps[choice.way] = self.steps.get(choice.way, 0) + 1
-            least = min(choice.expected_us.values())
-            self.regret_us += choice.expected_us.get(choice.way, least) - least
         heavy = [
             (c.members * c.length, choice.way)
             for c, choice in zip(classes, choices, strict=True)

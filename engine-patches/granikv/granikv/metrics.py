@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from granikv.cache import PrefixCache
-from granikv.dispatch import Dispatcher
+from granikv.dispatch import Way
 from granikv.resize import FpController, Signals
 from granikv.slots import SlotState
 
@@ -19,7 +19,7 @@ HELP = {
     "granikv_hot_largest_free_slots": "Longest free run that a slab could take.",
     "granikv_hot_fragmentation_ratio": "1 - longest free run / free slots of HOT.",
     "granikv_lent_slots": "HOT slots on loan to COLD.",
-    "granikv_dispatch_steps_total": "Classes computed, by way.",
+    "granikv_dispatch_steps_total": "Decode steps of a class with a slab, by way.",
     "granikv_class_steps_total": "Decode steps of a class, by path, members and prefix tokens.",
     "granikv_hot_used_slots": "HOT slots that slabs hold.",
     "granikv_hot_wanted_slots": "Live prefixes that are HOT or would pay if they were, in tokens.",
@@ -28,7 +28,6 @@ HELP = {
     "granikv_preempted_total": "Requests pushed back for want of KV.",
     "granikv_decode_steps_total": "Decode steps, quiet or beside a resize or promotion.",
     "granikv_decode_step_microseconds": "Time from one decode step to the next, last 4,096.",
-    "granikv_dispatch_regret_microseconds_total": "Chosen way minus the table's best, a layer.",
 }
 COUNTER_HELP = {
     "cache": "Prefix cache: ",
@@ -39,9 +38,9 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def collect(
-    cache: PrefixCache, fp: FpController | None = None, dispatcher: Dispatcher | None = None
+    cache: PrefixCache, fp: FpController | None = None, steps: Mapping[Way, int] | None = None
 ) -> Samples:
-    """Every sample as (name, labels) -> value."""
+    """Every sample as (name, labels) -> value; `steps`: how often classes went each way."""
     memory = cache.memory
     samples: Samples = {
         ("granikv_slots", (("state", state.name.lower()),)): float(memory.space.count(state))
@@ -60,10 +59,8 @@ def collect(
     for group, counters in groups.items():
         for name, value in asdict(counters).items():
             samples[f"granikv_{group}_{name}_total", ()] = float(value)
-    if dispatcher is not None:
-        for way, count in dispatcher.steps.items():
-            samples["granikv_dispatch_steps_total", (("way", way.value),)] = float(count)
-        samples["granikv_dispatch_regret_microseconds_total", ()] = dispatcher.regret_us
+    for way, count in (steps or {}).items():
+        samples["granikv_dispatch_steps_total", (("way", way.value),)] = float(count)
     return samples
 
 

@@ -11,13 +11,12 @@ import pytest
 from granikv import control
 from granikv.cache import PrefixCache
 from granikv.control import Mailbox, serve
-from granikv.dispatch import Dispatcher, rule_table
+from granikv.dispatch import Way
 from granikv.fakekv import FakeKV
 from granikv.memory import Memory
 from granikv.metrics import collect, flat, render
 from granikv.policy import Admission, LruEviction
 from granikv.resize import FpController
-from granikv.shapes import Class
 from granikv.upkeep import Upkeep
 
 
@@ -97,10 +96,8 @@ def test_other_paths_are_unknown_and_metrics_are_text(door: tuple[Mailbox, str])
 def test_metrics_name_every_state_and_counter() -> None:
     cache = PrefixCache(Memory(100, 40, 10), FakeKV(100))
     upkeep = Upkeep(cache, admission=Admission(lambda n, _: n), eviction=LruEviction())
-    dispatcher = Dispatcher(rule_table())
-    dispatcher.step([Class(0, 100, 0, 8192)], 100)
     cache.memory.alloc_cold(7)
-    samples = collect(cache, FpController(upkeep), dispatcher)
+    samples = collect(cache, FpController(upkeep), {Way.CASCADE_FUSED: 1})
     text = render(samples).decode()
     assert 'granikv_slots{state="cold_used"} 7\n' in text
     assert "granikv_hot_percent 40\n" in text

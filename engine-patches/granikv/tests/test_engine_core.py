@@ -15,6 +15,7 @@ from granikv.fakekv import FakeKV
 from granikv.radix import Node
 from granikv.sglang.core import Core, row_map
 from granikv.sglang.settings import Settings, read
+from granikv.shapes import Path
 
 TOTAL = 6000
 
@@ -189,7 +190,15 @@ def test_every_sample_has_a_help_text_and_reaches_the_control_contract() -> None
     engine.core.count_classes([(engine.core.ways.choose(40, 2100, 1, 64), 40, 2100)], 3)
     engine.now += 2.0
     engine.between()
+    engine.core.ways.batch = 8
+    engine.core.count_classes([(Path.PAGED, 2, 100)])
+    engine.now += 2.0
+    engine.between()
     text = engine.core.metrics_text.decode()
+    assert 'granikv_dispatch_steps_total{way="cascade.overlap"} 3\n' in text
+    assert 'granikv_dispatch_steps_total{way="paged.split"} 1\n' in text
+    counters = engine.core.mailbox.state()["counters"]
+    assert counters["granikv_dispatch_steps_cascade_overlap"] == 3.0
     name = 'granikv_class_steps_total{length="2048",members="32",path="cascade"} 3'
     assert name in text
     assert any("class_steps" in key for key in engine.core.mailbox.state()["counters"])

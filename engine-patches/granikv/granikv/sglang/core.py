@@ -12,13 +12,14 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from granikv.cache import KVStore, PrefixCache
 from granikv.control import Mailbox
-from granikv.dispatch import CostTable
+from granikv.dispatch import CostTable, Way
 from granikv.errors import OutOfSlotsError
 from granikv.memory import Memory
 from granikv.policy import Admission, HotnessEviction, LruEviction
@@ -28,7 +29,7 @@ from granikv.resize import FpController, Limits, slots_of
 from granikv.segments import ColdSegment, HotSegment
 from granikv.sglang.pace import Pace
 from granikv.sglang.publish import publish
-from granikv.sglang.settings import Settings
+from granikv.sglang.settings import WAYS, Settings
 from granikv.sglang.ways import Ways
 from granikv.shapes import Path, Span
 from granikv.slots import SlotArray, SlotState
@@ -59,6 +60,7 @@ class Core:
         )  # fmt: skip
         self.ways = Ways(table, settings)
         self.shares: Counter[tuple[str, int, int]] = Counter()  # path, log2 n, log2 Lp -> steps
+        self.steps: Counter[Way] = Counter(dict.fromkeys(chain(*WAYS.values()), 0))  # of classes
         self.metrics_text = b""
         self.pace = Pace(clock)
         self.moved = False  # whether slots moved or were moving when the next step was prepared
@@ -244,8 +246,10 @@ class Core:
         return found
 
     def count_classes(self, classes: Sequence[tuple[Path, int, int]], steps: int = 1) -> None:
-        """Note that classes of (path, members, length) ran for so many steps."""
+        """Note that classes of (path, members, length) ran for so many steps of the last batch."""
+        paged, leaving = self.settings.ways(self.ways.batch)
         for path, members, length in classes:
+            self.steps[paged if path is Path.PAGED else leaving] += steps
             key = (path.value, members.bit_length() - 1, length.bit_length() - 1)
             self.shares[key] += steps
 

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
 def samples(core: "Core") -> Samples:
     """Everything that metrics and the control contract show."""
-    dispatcher = core.ways.dispatcher(core.ways.batch)
-    found = collect(core.cache, core.fp, dispatcher) | core.pace.samples()
+    found = collect(core.cache, core.fp, core.steps) | core.pace.samples()
     for (path, n, length), count in core.shares.items():
         labels = (("length", str(1 << length)), ("members", str(1 << n)), ("path", path))
         found["granikv_class_steps_total", labels] = float(count)

@@ -1,17 +1,19 @@
 """The line that holds in an engine: drawn from the ways that a step of this batch can take."""
 
+from itertools import chain
+
 from granikv.dispatch import CostTable, Dispatcher, Way
 from granikv.sglang.settings import WAYS, Settings
 from granikv.shapes import Path
 
 
 class Ways:
-    """A dispatcher for each pair of ways; without both of a pair in the table it has them all."""
+    """A dispatcher for each pair of ways; without both of a pair in the table, for all pairs'."""
 
     def __init__(self, table: CostTable, settings: Settings) -> None:
         self.settings = settings
         self.batch = 0  # requests of the last decode step that was planned
-        known = frozenset(table.us)
+        known = frozenset(table.us) & frozenset(chain(*WAYS.values()))
         self.dispatchers: dict[tuple[Way, ...], Dispatcher] = {
             pair: Dispatcher(
                 table, settings.force, usable=frozenset(pair) if known.issuperset(pair) else known
