@@ -125,14 +125,17 @@ class FpController:
     def resize(self, percent: int, now: float) -> bool:
         """Start a change to `percent`; False with `last_reason` when it cannot start.
 
-        A reclaim in progress gives way: it is rolled back, and the resize takes its range.  With
-        idle leaves in its way a growth begins some steps later, and may still find no room then.
+        A reclaim in progress gives way: it is rolled back, and the resize takes its range; so does
+        a resize to another percentage, also to the one in force.  With idle leaves in its way a
+        growth begins some steps later, and may still find no room then.
         """
         if not self.limits.min_percent <= percent <= self.limits.max_percent:
             raise BadSizeError(f"{percent} % is outside the bounds of this controller")
         memory = self.upkeep.cache.memory
         size = slots_of(percent, memory.space.total)
         if size == memory.hot.size:
+            if self._target is not None:
+                self._abandon()
             self.last_reason = f"{percent} % is in force"
             return True
         self._abandon()

@@ -5,6 +5,8 @@ must apply before the next plan; the tree has followed already.  No node that a 
 leaves HOT.
 """
 
+from math import inf
+
 import numpy as np
 
 from granikv.cache import PrefixCache
@@ -32,6 +34,7 @@ class Upkeep:
         self.eviction = eviction
         self.moving: Relocation | None = None
         self.making_room = False  # whether a growth waits until enough idle COLD leaves are gone
+        self._owners: dict[int, list[Node]] | None = None  # by slab; None: look again
 
     def run(self, now: float, max_slots: int) -> Moves:
         """Spend at most `max_slots` copies; StepOpenError while a planned step is open.
@@ -95,21 +98,26 @@ class Upkeep:
             else:
                 return self.moving
 
-    def reclaim(self, length: int) -> Relocation:
+    def reclaim(self, length: int) -> bool:
         """Start taking loans back until the tail of HOT could hold a slab of `length`.
 
-        RelocationError: it cannot be, or not yet: idle COLD leaves had to go first.
+        False: idle COLD leaves go first, call again in the next step.  RelocationError: it cannot
+        be; leaves that went in earlier steps stay gone.
         """
         memory = self.cache.memory
-        short = length - (memory.hot.ceiling - memory.hot.bump)
+        short = self._tail_lacks(length)
         chunks = max(1, -(-short // memory.chunk))
         if short > memory.lent:
             raise RelocationError(f"loans of {memory.lent} slots cannot make room for {length}")
         high = min(memory.hot.ceiling + chunks * memory.chunk, memory.hot.size)
         if not self._room(memory.hot.ceiling, high):
-            raise RelocationError("making room in COLD: ask again in the next step")
+            return False
         self.moving = begin_reclaim(memory, chunks)
-        return self.moving
+        return True
+
+    def _tail_lacks(self, length: int) -> int:
+        hot = self.cache.memory.hot
+        return length - (hot.ceiling - hot.bump)
 
     def _room(self, low: int, high: int) -> bool:
         """One step's evictions until what is used in [low, high) fits outside; whether it does.
@@ -140,15 +148,27 @@ class Upkeep:
         )
 
     def _promote_payers(self, now: float, max_slots: int) -> Moves:
+        """Promote what fits, and see to the loans for one that does not.
+
+        However many pay, leaves go for one of them a step, and the slots are looked through for
+        one and for each that is at most half as long as the one refused last.
+        """
         moves: list[Moves] = []
+        self._owners = None
+        asked, refused = False, inf  # tokens
         for node in self._payers(now):
             if node.length > max_slots and moves:
+                continue
+            if asked and not self.cache.memory.hot.fits(node.length):
                 continue
             promoted = self._promote(node, now)
             if promoted is not None:
                 max_slots -= node.length
                 moves.append(promoted)
-            elif self.moving is not None:  # wants its loans back first
+            elif 2 * node.length <= refused and self._loans_may_do(node.length):
+                asked = self._want_loans_back(node.length)
+                refused = node.length
+            if self.moving is not None:
                 break
         return Moves(*map(np.concatenate, zip(*moves, strict=True))) if moves else NO_MOVES
 
@@ -171,7 +191,6 @@ class Upkeep:
         try:
             slab = memory.alloc_hot(node.length)
         except OutOfSlotsError:
-            self._want_loans_back(node.length)
             return None
         source = self.cache.segment_slots(node.segment)
         moves = Moves(source, np.arange(slab.base, slab.end, dtype=np.int64))
@@ -182,20 +201,29 @@ class Upkeep:
         counters.promoted_tokens += node.length
         return moves
 
-    def _want_loans_back(self, length: int) -> None:
-        if self.making_room:
-            return
+    def _loans_may_do(self, length: int) -> bool:
+        """Whether it is worth a look; a growth that waits for room takes the loans along."""
+        return not self.making_room and self._tail_lacks(length) <= self.cache.memory.lent
+
+    def _want_loans_back(self, length: int) -> bool:
+        """Whether they come, now or as soon as there is room."""
         try:
             self.reclaim(length)
         except RelocationError:
-            return
+            return False
+        return True
+
+    def _owners_of_slabs(self) -> dict[int, list[Node]]:
+        if self._owners is None:
+            self._owners = {}
+            for node in self.cache.tree.nodes():
+                if isinstance(node.segment, HotSegment):
+                    self._owners.setdefault(node.segment.slab, []).append(node)
+        return self._owners
 
     def _make_hot_room(self, newcomer: Node, now: float) -> None:
         """Push the cheapest contiguous run of idle slabs out, if the newcomer is worth more."""
-        owners: dict[int, list[Node]] = {}
-        for node in self.cache.tree.nodes():
-            if isinstance(node.segment, HotSegment):
-                owners.setdefault(node.segment.slab, []).append(node)
+        owners = self._owners_of_slabs()  # a node promoted since is held: a wall either way
         idle = {
             slab: [self.cache.candidate(node, now) for node in nodes]
             for slab, nodes in owners.items()
@@ -205,6 +233,7 @@ class Upkeep:
         victims = cheapest_window(hot, newcomer.length, idle, self.eviction.cost)
         seen = [candidate for slab in victims for candidate in idle[slab]]
         if victims and self.eviction.admits(self.cache.candidate(newcomer, now), seen):
+            self._owners = None
             for slab in victims:
                 for node in sorted(owners[slab], key=_offset, reverse=True):
                     if node.parent is not None:

@@ -108,6 +108,23 @@ def test_a_growth_that_loses_its_room_on_the_way_is_given_up_and_the_next_one_is
     engine.verify()
 
 
+def test_a_growth_that_makes_room_is_withdrawn_by_a_wish_for_what_is_in_force() -> None:
+    engine = full(5)
+    core = engine.core
+    core.mailbox.ask({"hotPercent": 50})
+    engine.between()
+    assert core.upkeep.making_room
+    core.mailbox.ask({"hotPercent": 5})
+    engine.between()
+    left = core.cache.tree.count(hot=False, held=False)
+    for _ in range(50):
+        engine.between()
+    assert core.fp.percent == 5
+    assert core.cache.tree.count(hot=False, held=False) == left, "and no more leaves go for it"
+    assert (core.fp.counters.committed, core.fp.counters.rolled_back) == (0, 1)
+    engine.verify()
+
+
 def test_remapping_keeps_what_did_not_move_the_object_that_it_is() -> None:
     core = Engine(4).core
     for first in (1, 2, 3):

@@ -124,6 +124,22 @@ def test_a_new_wish_replaces_the_resize_under_way() -> None:
     assert (fp.counters.committed, fp.counters.rolled_back) == (1, 1)
 
 
+def test_a_wish_for_what_is_in_force_withdraws_the_resize_under_way() -> None:
+    fp = controller()
+    memory = fp.upkeep.cache.memory
+    memory.free_cold(np.sort(memory.alloc_cold(790))[400:])
+    before = memory.space.state.copy()
+    assert fp.resize(50, 0.0)
+    fp.upkeep.run(0.0, 20)
+    assert fp.resize(20, 1.0)
+    assert not fp.busy
+    assert fp.last_reason == "20 % is in force"
+    fp.upkeep.run(1.0, 20)
+    fp.tick()
+    assert (fp.percent, fp.counters.committed, fp.counters.rolled_back) == (20, 0, 1)
+    assert np.array_equal(memory.space.state, before)
+
+
 def test_own_changes_need_repetition_and_rest() -> None:
     fp = controller(dwell=10.0)
     wants = signals(hot_failed=50, hot_wanted=260)
