@@ -51,8 +51,7 @@ def _addresses(host: str, port: int) -> Sequence[_Info]:
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise OSError(f"{_HOST} is {host!r}: {why}; {_HOST_MUST}") from None
-    found = set(infos)
-    return sorted(found)
+    return sorted(set(infos))
 
 
 def _told(error: OSError, address: object, port: int) -> str:
