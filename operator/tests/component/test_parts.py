@@ -78,10 +78,16 @@ class Passes:
     def breaks(self, error: Exception | None) -> None:
         self.agents.error = self.tiers.error = error
 
-    async def until_ready(self) -> None:
-        for _ in range(200):
+    async def until_settled(self) -> None:
+        """Roles can be ready before the last child is: what is told moves until all of them are."""
+        for _ in range(1200):
             await self()
-            if self.cluster.condition("x", "Ready").get("status") == "True":
+            told = {c["type"]: c for c in self.cluster.status("x").get("conditions", [])}
+            if (
+                told.get("Ready", {}).get("status") == "True"
+                and told["Reconciling"]["status"] == "False"
+                and told["Progressing"]["reason"] == "Settled"
+            ):
                 return
             await asyncio.sleep(0.1)  # controllers and kubelet have their turn
         raise AssertionError(str(self.cluster.status("x")))
@@ -103,7 +109,7 @@ async def run(cluster: Cluster, kubelet: Kubelet) -> AsyncIterator[Passes]:
         made = Passes(cluster, client)
         async with made.agents, made.tiers:
             cluster.create(example("x"))
-            await made.until_ready()
+            await made.until_settled()
             yield made
 
 
@@ -140,7 +146,7 @@ async def test_what_cannot_be_looked_at_costs_only_itself(
     cluster: Cluster, run: Passes, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.patch(paths.KVSERVINGS, "x", {"spec": {"tuning": {"mode": "Apply"}}})
-    await run.until_ready()
+    await run.until_settled()
     said_before(cluster)
     before = says(cluster)
     cluster.delete(paths.SERVICES, "x")
