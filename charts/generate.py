@@ -4,7 +4,8 @@
 
 - files/crds/: the CRD of crds/, which the chart installs, marked to be kept on uninstall;
 - templates/_rules.tpl: the operator's permissions, from kvserving_operator/kube/permissions.py;
-- README.md: the table of values between the markers, from values.yaml.
+- README.md: the table of values between the markers, from values.yaml;
+- docs/metrics.md: the alert rules between the markers, from files/alerts.yaml.
 
 With --check nothing is written; exit status 1 and one line a file when one differs.
 """
@@ -27,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "kvserving-operator"
 COMMAND = "make generate"
 
-BEGIN, END = "<!-- values: begin -->", "<!-- values: end -->"
+VALUES, ALERTS = "values", "alerts"
 KEEP = "  annotations:\n    helm.sh/resource-policy: keep\n"
 
 
@@ -53,7 +54,11 @@ def generated() -> Iterator[tuple[Path, str]]:
         yield CHART / "files" / "crds" / crd.name, kept(crd.read_text())
     yield CHART / "templates" / "_rules.tpl", rules_template(PERMISSIONS)
     readme = CHART / "README.md"
-    yield readme, with_table(readme.read_text(), values_table((CHART / "values.yaml").read_text()))
+    table = values_table((CHART / "values.yaml").read_text())
+    yield readme, between(readme.read_text(), VALUES, table)
+    page = ROOT / "docs" / "metrics.md"
+    rules = (CHART / "files" / "alerts.yaml").read_text().partition("\n")[2]
+    yield page, between(page.read_text(), ALERTS, f"```yaml\n{rules}```")
 
 
 def kept(crd: str) -> str:
@@ -121,13 +126,14 @@ def look_up(values: Any, path: tuple[str, ...]) -> Any:
     return values
 
 
-def with_table(readme: str, table: str) -> str:
-    """The README with this table between its markers."""
-    head, begin, rest = readme.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"README.md lacks the markers {BEGIN} and {END}")
-    return f"{head}{BEGIN}\n{table}\n{END}{tail}"
+def between(page: str, name: str, text: str) -> str:
+    """The page with this text between the markers of that name."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    head, found, rest = page.partition(begin)
+    _, closed, tail = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"the page of {name} lacks the markers {begin} and {end}")
+    return f"{head}{begin}\n{text}\n{end}{tail}"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from . import helm
 
 CLUSTER_SCOPED = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
 # Kinds that are no part of Kubernetes; their schema is their owner's.
-FOREIGN = {"ServiceMonitor"}
+FOREIGN = {"ServiceMonitor", "PrometheusRule"}
 
 every_case = pytest.mark.parametrize("case", helm.cases())
 

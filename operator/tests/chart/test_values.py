@@ -53,6 +53,7 @@ REFUSED: list[tuple[str, str]] = [
     ("terminationGracePeriodSeconds: 0", "/terminationGracePeriodSeconds"),
     ("metrics: {service: {enabled: false}, serviceMonitor: {enabled: true}}", "/metrics"),
     ("metrics: {serviceMonitor: {interval: 30}}", "/metrics"),
+    ("metrics: {prometheusRule: {enabled: 1}}", "/metrics"),
     ("networkPolicy: {metricsFrom: [{}]}", "/networkPolicy"),
     ("fullnameOverride: Über", "/fullnameOverride"),
 ]
