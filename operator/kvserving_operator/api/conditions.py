@@ -82,6 +82,8 @@ class Reason(StrEnum):
     CRASHING = "Crashing"
     OUT_OF_MEMORY = "OutOfMemory"
     FEATURE_MISSING = "FeatureMissing"
+    ENGINE_HUNG = "EngineHung"
+    AGENT_RESTARTING = "AgentRestarting"
     VERSION_MISMATCH = "VersionMismatch"
     AGENT_UNREACHABLE = "AgentUnreachable"
     TIER_AUTH_FAILED = "TierAuthFailed"

@@ -127,6 +127,8 @@ class EngineFacts:
     """Healthy; None: not known at present."""
     hung: bool | None = None
     """Healthy, but there is work and nothing gets done; None: cannot be told."""
+    lives: int | None = None
+    """Of its agent since the agent's container started, this one included; None: not said."""
     version: str | None = None
     capabilities: frozenset[str] = frozenset()
     numbers: Mapping[str, Aged] = field(default_factory=lambda: MappingProxyType({}))

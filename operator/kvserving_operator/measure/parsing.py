@@ -66,6 +66,7 @@ def parse(pod: str, answer: object) -> EngineFacts | None:
         start_id=_word(engine.get("startId")),
         up=_truth(engine.get("up")),
         hung=_truth(engine.get("hung")),
+        lives=_whole(_mapping(answer.get("agent")).get("lives")),
         version=_word(engine.get("version")),
         capabilities=_words(answer.get("capabilities")),
         numbers=dict(_numbers(_mapping(answer.get("numbers")), age)),

@@ -19,7 +19,8 @@ SUMS_BACK: Final = 300
 """Seconds of sums: of each two scrapes in them there is one sample, known by its serial number."""
 
 _STATE: Final = (
-    "engine_info|engine_up|engine_hung|scrape_age_seconds|capability|control_info|control_value"
+    "engine_info|engine_up|engine_hung|restarts_total|scrape_age_seconds|capability|control_info|"
+    "control_value"
 )
 _SUMS: Final = (
     "engine_info|control_info|loads_total|loaded_tokens_total|load_.+_total|load_serial|lone_loads?_.+|"

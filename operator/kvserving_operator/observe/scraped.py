@@ -21,7 +21,7 @@ _CLOCKS: Final = 5.0
 """Seconds by which a scrape may lie in the future: several servers have several clocks."""
 _OWN: Final = (
     "role", "pod_uid", "start_id", "version", "name", "latency", "le",
-    "control", "mode", "closed", "last_error",
+    "control", "mode", "closed", "last_error", "reason",
 )  # fmt: skip
 """Labels of the agent's. A server that has them for its own calls ours exported_."""
 
@@ -138,6 +138,8 @@ def _answer(target: _Target, page: Page, info: Labels, age: float) -> dict[str, 
         "schema": SCHEMA,
         "role": info.get("role"),
         "podUid": info.get("pod_uid"),
+        # One that has never ended has no series of its ends.
+        "agent": {"lives": 1 + sum(ended for _, ended in page.get("restarts_total", ()))},
         "engine": {
             "up": _truth(page, "engine_up"),
             "hung": _truth(page, "engine_hung"),

@@ -25,6 +25,7 @@ from kvserving_operator.reconcile.rechecks import by_api
 from kvserving_operator.reconcile.tuning import Tuned
 from kvserving_operator.status import Event, Trouble
 from kvserving_operator.status.transfer import Transfers
+from kvserving_operator.status.vitals import Vitals
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,8 @@ class Outcome:
     """How far a rotation of passwords is."""
     transfers: Transfers | None = None
     """How KV that goes from prefill to decode arrives; None: none goes."""
+    vitals: Vitals = field(default_factory=Vitals)
+    """What is told of engines that are ready and not well."""
     tuned: Tuned = field(default_factory=Tuned)
     """What the control loop knows."""
     tier: TierHealth = field(default_factory=TierHealth)

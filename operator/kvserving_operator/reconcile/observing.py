@@ -23,8 +23,10 @@ from kvserving_operator.reconcile.stores import Stores, hot_health
 from kvserving_operator.reconcile.tiers import tier_health
 from kvserving_operator.reconcile.transfers import LOOK, TransferWatch
 from kvserving_operator.reconcile.tuning import Tuned, Tuning
+from kvserving_operator.reconcile.vitals import VitalsWatch
 from kvserving_operator.status.tier import BESIDE
 from kvserving_operator.status.transfer import Transfers
+from kvserving_operator.status.vitals import Vitals
 
 _OF_HOT: Final = frozenset({Reason.FEATURE_MISSING})
 
@@ -48,6 +50,7 @@ class Observing:
         self._tuning = Tuning(agents)
         self._stores = Stores(agents)
         self._transfers = TransferWatch(agents)
+        self._vitals = VitalsWatch(agents)
 
     def limits(self, uid: str) -> frozenset[int]:
         """What instances of the object's tier said that they may hold, in bytes."""
@@ -93,12 +96,14 @@ class Observing:
             self._transfers(uid, planned, seen, source=source),
             _transfers_unseen(planned),
         )
+        vitals = await part(Part.VITALS, self._vitals(uid, planned, seen, source=source), Vitals())
         tier = await part(
             Part.TIER,
             tier_health(self._tiers, self._reader, planned, seen),
             _tier_unseen(planned),
         )
-        return replace(outcome, stores=stores, hot=hot, transfers=transfers, tuned=tuned, tier=tier)
+        outcome = replace(outcome, stores=stores, hot=hot, transfers=transfers, tuned=tuned)
+        return replace(outcome, vitals=vitals, tier=tier)
 
 
 def _standing(

@@ -37,6 +37,7 @@ class Part(StrEnum):
     STORES = "stores"
     HOT = "hot"
     TRANSFERS = "transfers"
+    VITALS = "vitals"
     TIER = "tier"
     RESIZING = "resizing"
     REPLACING = "replacing"

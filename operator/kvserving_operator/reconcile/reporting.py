@@ -31,6 +31,7 @@ def situation_of(
         pending=outcome.pending,
         store_faults=outcome.stores.faults,
         hot_faults=outcome.hot.faults,
+        vitals=outcome.vitals,
         tier=outcome.tier,
         absent=outcome.absent,
         held=outcome.held,

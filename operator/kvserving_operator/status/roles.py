@@ -6,11 +6,14 @@ from kvserving_operator.api.conditions import (
     ConditionType,
     Reason,
     condition,
+    find,
 )
 from kvserving_operator.engines.base import Role
+from kvserving_operator.measure.vitals import Sign
 from kvserving_operator.observe.health import RoleHealth
 from kvserving_operator.status.situation import Situation
 from kvserving_operator.status.tier import tier_condition, told
+from kvserving_operator.status.vitals import faults_of, stands
 
 CONDITION_OF = {
     Role.PREFILL: ConditionType.PREFILL_READY,
@@ -18,6 +21,7 @@ CONDITION_OF = {
     Role.ROUTER: ConditionType.ROUTER_READY,
     Role.VALKEY: ConditionType.REMOTE_TIER_READY,
 }
+ENGINES = (Role.PREFILL, Role.DECODE)
 SERVING_ROLES = (Role.PREFILL, Role.DECODE, Role.ROUTER)
 """Roles on which Ready depends. The tier is a cache: without it requests are slower, not wrong."""
 
@@ -30,11 +34,26 @@ def role_conditions(situation: Situation) -> list[Condition]:
         if role in situation.roles
     }
     tier = tier_condition(situation, found.pop(Role.VALKEY, None))
-    decode = found.get(Role.DECODE)
-    if decode is not None and situation.hot_faults and decode.status is ConditionStatus.TRUE:
-        # Engines without the HOT pages that were asked for serve all the same.
-        found[Role.DECODE] = told(decode, ConditionStatus.TRUE, situation.hot_faults)
+    for role in ENGINES:
+        if role in found and found[role].status is ConditionStatus.TRUE:
+            found[role] = _as_engines_are(situation, role, found[role])
     return [*found.values(), *([tier] if tier is not None else [])]
+
+
+def _as_engines_are(situation: Situation, role: Role, ready: Condition) -> Condition:
+    """The condition of a role that is ready, with what is not as it should be in its engines."""
+    vitals = situation.vitals
+    kinds = (
+        tuple(faults_of(vitals, role, Sign.HUNG)),
+        # Engines without the HOT pages that were asked for serve all the same.
+        situation.hot_faults if role is Role.DECODE else (),
+        tuple(faults_of(vitals, role, Sign.RESTARTS)),
+    )
+    faults = next((found for found in kinds if found), None)
+    if faults is not None:
+        return told(ready, ConditionStatus.TRUE, faults)
+    before = find(situation.previous.conditions, CONDITION_OF[role])
+    return before if before and stands(before, vitals, situation.generation) else ready
 
 
 def _role_condition(type_: ConditionType, health: RoleHealth | None, *, paused: bool) -> Condition:

@@ -13,6 +13,7 @@ from kvserving_operator.observe.tier_health import TierHealth
 from kvserving_operator.plan.model import Plan, Refusal
 from kvserving_operator.status.measured import Measured
 from kvserving_operator.status.transfer import Transfers
+from kvserving_operator.status.vitals import Vitals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,8 @@ class Situation:
     """What keeps engines from using the tier."""
     hot_faults: tuple[StoreFault, ...] = ()
     """Engines that were started with HOT pages and have none."""
+    vitals: Vitals = field(default_factory=Vitals)
+    """Engines that are ready and not well."""
     tier: TierHealth = field(default_factory=TierHealth)
     """What looks at the tier's instances have found."""
     absent: tuple[str, ...] = ()

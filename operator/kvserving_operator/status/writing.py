@@ -31,9 +31,11 @@ after it began, 2 minutes, 7 minutes, then every 5 minutes."""
 
 FAILURES = frozenset(
     {
+        Reason.AGENT_RESTARTING,
         Reason.APPLY_FAILED,
         Reason.ATTENTION_MISMATCH,
         Reason.CRASHING,
+        Reason.ENGINE_HUNG,
         Reason.FACTS_STALE,
         Reason.FEATURE_MISSING,
         Reason.IMAGE_PULL_FAILED,

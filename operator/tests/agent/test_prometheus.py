@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -113,6 +114,16 @@ async def test_the_same_facts_by_either_way(
     assert facts.store.settings is not None
     assert facts.store.settings.model == (52200.0, 48400.0, 1.076e10, 0.182, 0.148)
     assert 0 <= facts.numbers["running"].age_seconds < 5
+
+
+async def test_lives_of_an_agent_that_ended_by_two_causes(
+    beside: Agent, server: Server, source: Prometheus
+) -> None:
+    for number in (signal.SIGKILL, signal.SIGKILL, signal.SIGABRT):
+        beside.another_life(beside.signal_life(number))
+    server.start(Scraped(beside.port, POD))
+    await when(source, server, "four lives", lambda f: f.lives == 4)
+    assert beside.facts()["agent"]["lives"] == 4
 
 
 async def test_what_the_page_lacks_or_shows_as_no_number_is_missing(

@@ -30,7 +30,7 @@ from kvserving_operator.reconcile.parts import Part
 from .harness import Cluster, Kubelet, Object, example, user_kubeconfig
 from .tuned import Addressed
 
-UNSEEN = {Part.TUNING, Part.STORES, Part.TRANSFERS, Part.TIER}
+UNSEEN = {Part.TUNING, Part.STORES, Part.TRANSFERS, Part.VITALS, Part.TIER}
 
 
 class OddAgents(Agents):

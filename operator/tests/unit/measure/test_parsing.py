@@ -18,6 +18,7 @@ from kvserving_agent import series
 from kvserving_agent.facts import Answer, Sample, Snapshot
 from kvserving_agent.identity import Source, StartId
 from kvserving_agent.latency import Histogram
+from kvserving_agent.lives import FIRST, End
 from kvserving_agent.series import SGLANG_NUMBERS, STOCK_NUMBERS, VLLM_NUMBERS
 from kvserving_agent.states import StoreState, rings
 from kvserving_operator.fit import LOAD_FIELDS, STEP_FIELDS
@@ -84,6 +85,7 @@ def answer() -> dict[str, Any]:
                 latencies=series.PREFILL_LATENCIES,
                 stores=True,
                 hots=True,
+                past=FIRST.followed(End(reason="SIGKILL", status=137, seconds=9.0, served=True)),
             )
         )
     )
@@ -105,7 +107,7 @@ def test_what_an_agent_answers_is_understood():
         "e1",
         "0.32.0",
     )
-    assert (found.up, found.hung) == (True, None)
+    assert (found.up, found.hung, found.lives) == (True, None, 2)
     assert found.capabilities == {"ShardedStore", "GraniKV"}
     assert found.numbers == {
         "running": Aged(value=2.0, age_seconds=3.0),

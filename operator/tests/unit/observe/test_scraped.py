@@ -259,3 +259,17 @@ def test_records_are_none_of_two_lives_and_none_twice():
     engine.go(10)
     serials = [load.serial for load in engine.recent().loads]
     assert serials == [19, 29, 39, 49], "a serial number names the same mean load in every look"
+
+
+def test_ends_of_an_agent_are_counted_by_all_their_reasons_and_make_no_other_target() -> None:
+    scrapes = Scrapes()
+    scrapes.scrape(990.0, answer(KNOWN))
+    name = "kvserving_agent_restarts_total"
+    ends = [
+        Series({"__name__": name, "reason": reason, **LABELS}, ((990.0, count),))
+        for reason, count in (("SIGKILL", 2.0), ("Exit 1", 1.0))
+    ]
+    answers = [[*each, *ends] for each in scrapes.answers]
+    found = facts_of(answers, namespace="ns", pods=HERE, now=1000.0)[POD]
+    assert found is not None
+    assert (found.lives, found.start_id, found.hung) == (4, "e1", True)
