@@ -50,16 +50,25 @@ class Server(Process):
         return f"{self.scheme}://127.0.0.1:{self.port}"
 
     def start(
-        self, *targets: Scraped, interval: str = "1s", web: dict[str, Any] | None = None
+        self,
+        *targets: Scraped,
+        interval: str = "1s",
+        web: dict[str, Any] | None = None,
+        rules: Path | None = None,
     ) -> None:
-        """Scrape these; JSON is YAML."""
+        """Scrape these, and evaluate the rules of a file; JSON is YAML."""
         jobs: dict[str, list[dict[str, Any]]] = {}
         for target in targets:
             labels = {"namespace": target.namespace, "pod": target.pod, **target.labels}
             static = {"targets": [f"{target.host}:{target.port}"], "labels": labels}
             jobs.setdefault(target.job, []).append(static)
         configuration = {
-            "global": {"scrape_interval": interval, "scrape_timeout": interval},
+            "global": {
+                "scrape_interval": interval,
+                "scrape_timeout": interval,
+                "evaluation_interval": interval,
+            },
+            "rule_files": [] if rules is None else [str(rules)],
             "scrape_configs": [
                 {"job_name": name, "static_configs": statics} for name, statics in jobs.items()
             ],
@@ -88,12 +97,23 @@ class Server(Process):
 
     def ask(self, query: str) -> list[Any]:
         """The result of an instant query, with the right password."""
-        url = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+        result: list[Any] = self._data(f"query?{urllib.parse.urlencode({'query': query})}")[
+            "result"
+        ]
+        return result
+
+    def alerts(self) -> list[dict[str, Any]]:
+        """What is pending and what fires."""
+        found: list[dict[str, Any]] = self._data("alerts")["alerts"]
+        return found
+
+    def _data(self, path: str) -> dict[str, Any]:
+        url = f"{self.url}/api/v1/{path}"
         pair = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         request = urllib.request.Request(url, headers={"Authorization": f"Basic {pair}"})  # noqa: S310
         with urllib.request.urlopen(request, timeout=5) as response:  # noqa: S310
-            result: list[Any] = json.load(response)["data"]["result"]
-        return result
+            data: dict[str, Any] = json.load(response)["data"]
+        return data
 
     def total(self, query: str) -> float:
         """The one number that a query gives, 0 where there is none."""

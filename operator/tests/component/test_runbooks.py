@@ -1,0 +1,84 @@
+"""What the runbook for people on call has them type: kubectl takes it, on a real API server."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kvserving_operator.kube import paths
+
+from .harness import Cluster, Kubelet, OperatorProcess, example
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "runbooks" / "on-call.md"
+OPERATOR = "kubectl -n kvserving-system logs deployment/kvserving --tail=50"
+"""Of a release, which is not here."""
+POD = "x-decode-0"
+
+
+def commands() -> list[str]:
+    text = PAGE.read_text()
+    found = re.findall(r"^(kubectl .+)$|`(kubectl [^`]+ [^`]+)`", text, re.MULTILINE)
+    return [block or inline for block, inline in found if (block or inline) != OPERATOR]
+
+
+def typed(cluster: Cluster, command: str) -> list[str]:
+    words = [
+        re.sub(
+            r"\bNS\b", cluster.namespace, re.sub(r"\bNAME\b", "x", re.sub(r"\bPOD\b", POD, word))
+        )
+        for word in shlex.split(command)
+    ]
+    program = str(cluster.plane.program("kubectl"))
+    return [program, "--kubeconfig", str(cluster.plane.kubeconfig), *words[1:]]
+
+
+def run(cluster: Cluster, command: str) -> str:
+    done = subprocess.run(
+        typed(cluster, command), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, f"{command}\n{done.stderr}"
+    return done.stdout
+
+
+def has_what_is_read(cluster: Cluster, command: str) -> None:
+    """Logs need a kubelet: the pods of the workload have the container, under that name."""
+    words = shlex.split(command)
+    whose = words[words.index("logs") + 1]
+    kind, _, name = whose.rpartition("/")
+    resource, name = (paths.DEPLOYMENTS, name) if kind else (paths.PODS, name)
+    found = cluster.must_get(resource, name.replace("NAME", "x").replace("POD", POD))
+    spec = found["spec"]["template"]["spec"] if kind else found["spec"]
+    names = {c["name"] for c in [*spec["containers"], *spec.get("initContainers", [])]}
+    assert "-c" not in words or words[words.index("-c") + 1] in names, command
+
+
+@pytest.mark.takes(30)
+def test_every_command_is_one_and_says_what_it_is_told_to_say(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with OperatorProcess(cluster, tmp_path).start(), Kubelet(cluster):
+        cluster.create(example("x"))
+        cluster.settled("x")
+        reads = [each for each in commands() if " get " in each or " describe " in each]
+        logs = [each for each in commands() if " logs " in each]
+        acts = [each for each in commands() if each not in {*reads, *logs}]
+        assert len(reads) >= 6
+        assert len(logs) >= 5
+        said = {each: run(cluster, each) for each in reads}
+        for each in logs:
+            has_what_is_read(cluster, each)
+        assert {shlex.split(each)[3] for each in acts} == {"delete"}
+        for each in acts:
+            run(cluster, f"{each} --dry-run=server")
+    first, second, third = (
+        next(text for command, text in said.items() if part in command)
+        for part in ("kvs -A", "range .status", "get pods -l")
+    )
+    assert first.split("\n")[0].split()[:3] == ["NAMESPACE", "NAME", "PHASE"]
+    assert "REASON" in first
+    assert "Ready=True AllReady: all roles are ready to serve\n" in second
+    assert POD in third
