@@ -1,4 +1,4 @@
-"""What the runbook for people on call has them type: kubectl takes it, on a real API server."""
+"""What runbooks have people type: kubectl takes it, on a real API server."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from kvserving_operator.kube import paths
 
 from .harness import Cluster, Kubelet, OperatorProcess, example
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "runbooks" / "on-call.md"
+PAGES = sorted((Path(__file__).resolve().parents[3] / "docs" / "runbooks").glob("*.md"))
 OPERATOR = "kubectl -n kvserving-system logs deployment/kvserving --tail=50"
 """Of a release, which is not here."""
 POD = "x-decode-0"
 
 
 def commands() -> list[str]:
-    text = PAGE.read_text()
+    """All of them; those that watch look once."""
+    text = "\n".join(page.read_text() for page in PAGES)
     found = re.findall(r"^(kubectl .+)$|`(kubectl [^`]+ [^`]+)`", text, re.MULTILINE)
-    return [block or inline for block, inline in found if (block or inline) != OPERATOR]
+    typed = dict.fromkeys((block or inline).removesuffix(" -w") for block, inline in found)
+    return [command for command in typed if command != OPERATOR]
 
 
 def typed(cluster: Cluster, command: str) -> list[str]:
@@ -33,7 +35,8 @@ def typed(cluster: Cluster, command: str) -> list[str]:
         for word in shlex.split(command)
     ]
     program = str(cluster.plane.program("kubectl"))
-    return [program, "--kubeconfig", str(cluster.plane.kubeconfig), *words[1:]]
+    here = () if "-n" in words or "-A" in words else ("-n", cluster.namespace)
+    return [program, "--kubeconfig", str(cluster.plane.kubeconfig), *words[1:], *here]
 
 
 def run(cluster: Cluster, command: str) -> str:
@@ -66,13 +69,14 @@ def test_every_command_is_one_and_says_what_it_is_told_to_say(
         reads = [each for each in commands() if " get " in each or " describe " in each]
         logs = [each for each in commands() if " logs " in each]
         acts = [each for each in commands() if each not in {*reads, *logs}]
-        assert len(reads) >= 6
-        assert len(logs) >= 5
+        assert len(reads) >= 8
+        assert len(logs) >= 6
         said = {each: run(cluster, each) for each in reads}
         for each in logs:
             has_what_is_read(cluster, each)
-        assert {shlex.split(each)[3] for each in acts} == {"delete"}
+        assert len(acts) >= 4
         for each in acts:
+            assert {"annotate", "delete"} & set(shlex.split(each)), each
             run(cluster, f"{each} --dry-run=server")
     first, second, third = (
         next(text for command, text in said.items() if part in command)
