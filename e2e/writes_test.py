@@ -10,6 +10,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pytest
 
@@ -29,39 +30,50 @@ def by_operator(write: audit.Write) -> bool:
     return write.user == OPERATOR_USER and not write.dry_run
 
 
+@dataclass(frozen=True)
+class Created:
+    """An object from nothing to Ready."""
+
+    serving: Serving
+    writes: list[audit.Write]
+    """The operator's."""
+    seconds: float
+
+
 @pytest.fixture(scope="module")
-def created(testbed: Testbed) -> tuple[Serving, list[audit.Write]]:
-    mark = audit.mark()
+def created(testbed: Testbed) -> Created:
+    mark, began = audit.mark(), time.monotonic()
     kubectl = testbed.namespace("kvs-writes")
     serving = serve(kubectl, minimal("writes"))
     serving.wait_ready()
-    return serving, audit.writes_since(mark, where=by_operator)
+    seconds = time.monotonic() - began
+    return Created(serving, audit.writes_since(mark, where=by_operator), seconds)
 
 
-def test_create_is_one_write_per_child(created: tuple[Serving, list[audit.Write]]) -> None:
-    serving, writes = created
+def test_create_is_one_write_per_child(created: Created) -> None:
+    namespace = created.serving.kubectl.namespace
     children = Counter(
         f"{w.resource}/{w.name}"
-        for w in writes
-        if w.namespace == serving.kubectl.namespace and w.resource not in {"kvservings", "events"}
+        for w in created.writes
+        if w.namespace == namespace and w.resource not in {"kvservings", "events"}
     )
     assert len(children) >= 8, children
     assert set(children.values()) == {1}, children
 
 
-def test_ready_after_at_most_three_status_writes(
-    created: tuple[Serving, list[audit.Write]],
-) -> None:
-    serving, writes = created
-    status = [w for w in writes if w.resource == "kvservings" and w.name == serving.name]
+def test_ready_after_at_most_three_status_writes(created: Created) -> None:
+    """The first, how far it is after half a minute, Ready; one more where it takes minutes."""
+    name = created.serving.name
+    status = [w for w in created.writes if w.resource == "kvservings" and w.name == name]
     assert all(w.subresource == "status" for w in status), "the operator wrote outside status"
-    assert 1 <= len(status) <= 3, status
+    slow = sum(created.seconds > told for told in (120, 420))
+    assert 1 <= len(status) <= 3 + slow, status
 
 
 def test_idle_objects_cost_no_writes(
-    created: tuple[Serving, list[audit.Write]], quickstart: Serving, quickstart_pcp: Serving
+    created: Created, quickstart: Serving, quickstart_pcp: Serving
 ) -> None:
-    objects = (created[0], quickstart, quickstart_pcp)
+    objects = (created.serving, quickstart, quickstart_pcp)
     for serving in objects:
         serving.wait_ready()
     writes, deadline = idle_writes(objects), time.monotonic() + SETTLES

@@ -104,6 +104,19 @@ class Cluster:
         ]
         return {f"{resource.plural}/{i['metadata']['name']}": i for resource, i in found}
 
+    def contents(self, name: str) -> dict[str, Object]:
+        """The children without their status, and without the version that counts its changes.
+
+        Kubernetes' controllers report when they come to it, which may be after all pods are ready:
+        two looks at an untouched child differ in no more than that.
+        """
+        found = {}
+        for key, child in self.children(name).items():
+            reported = {"resourceVersion", "managedFields"}
+            metadata = {k: v for k, v in child["metadata"].items() if k not in reported}
+            found[key] = {k: v for k, v in child.items() if k != "status"} | {"metadata": metadata}
+        return found
+
     def status(self, name: str) -> Object:
         live = self.get(paths.KVSERVINGS, name) or {}
         status: Object = live.get("status") or {}
@@ -133,9 +146,23 @@ class Cluster:
         self.wait_condition(name, "Ready", "True", timeout=timeout)
 
     def settled(self, name: str) -> None:
-        """Ready, and the work is over as the status has it."""
-        self.wait_ready(name)
-        self.wait_condition(name, "Reconciling", "False")
+        """Ready, and the work is over as one status has it."""
+
+        def there() -> bool:
+            live = self.must_get(paths.KVSERVINGS, name)
+            told = {
+                c["type"]: c["status"]
+                for c in live.get("status", {}).get("conditions", [])
+                if c["observedGeneration"] == live["metadata"]["generation"]
+            }
+            return (told.get("Ready"), told.get("Reconciling")) == ("True", "False")
+
+        wait_for(
+            there,
+            timeout=PATIENCE,
+            what="Ready=True and Reconciling=False",
+            more=lambda: json.dumps(self.status(name).get("conditions"), indent=1),
+        )
 
     def writes(self, since: int, *, user: str = "") -> list[Write]:
         """Writes of operators in this namespace; Lease renewals and dry runs left out.

@@ -99,10 +99,9 @@ def live(operator: Served) -> Object:
     return obj
 
 
-def versions(cluster: Cluster, name: str) -> dict[str, str]:
-    found = {k: str(o["metadata"]["resourceVersion"]) for k, o in cluster.children(name).items()}
-    own = cluster.must_get(paths.KVSERVINGS, name)["metadata"]
-    return found | {"": str(own["generation"])}
+def contents(cluster: Cluster, name: str) -> dict[str, Object]:
+    own = cluster.must_get(paths.KVSERVINGS, name)
+    return cluster.contents(name) | {"": {"generation": own["metadata"]["generation"]}}
 
 
 def test_rendered_is_what_the_operator_applied(
@@ -156,16 +155,16 @@ def test_images_come_from_the_installed_operator(program: Program) -> None:
 
 
 def test_no_difference_to_what_runs(operator: Served, program: Program, live: Object) -> None:
-    before = versions(operator.cluster, NAME)
+    before = contents(operator.cluster, NAME)
     done = program("diff", live)
     assert done == (0, "", ""), done
-    assert versions(operator.cluster, NAME) == before
+    assert contents(operator.cluster, NAME) == before
 
 
 def test_a_change_is_shown_with_all_it_brings_and_writes_nothing(
     operator: Served, program: Program, live: Object
 ) -> None:
-    before = versions(operator.cluster, NAME)
+    before = contents(operator.cluster, NAME)
     changed = json.loads(json.dumps(live))
     changed["spec"].setdefault("kvCache", {})["chunkTokens"] = 512
     changed["spec"]["networkPolicy"] = {"mode": "Disabled"}
@@ -180,7 +179,7 @@ def test_a_change_is_shown_with_all_it_brings_and_writes_nothing(
     assert re.search(r"^\+ +chunkTokens: 512$", done.out, re.MULTILINE)
     assert re.search(r"^- +chunkTokens: (?!512)", done.out, re.MULTILINE)
     assert secret_values(operator.cluster).isdisjoint(done.out.split())
-    assert versions(operator.cluster, NAME) == before
+    assert contents(operator.cluster, NAME) == before
 
 
 def test_a_new_object_is_all_additions(operator: Served, program: Program) -> None:

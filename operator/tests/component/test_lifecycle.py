@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,10 @@ ALL_CHILDREN = {
 }
 
 
+PROGRESS_TOLD = (30, 120, 420)
+"""Seconds after which mere progress is worth a write: status/writing.py."""
+
+
 def writes_by_child(cluster: Cluster, name: str, since: int) -> Counter[str]:
     return Counter(
         f"{w.resource}/{w.name}"
@@ -60,17 +65,24 @@ def status_writes(cluster: Cluster, name: str, since: int) -> int:
 def test_create_is_one_write_per_child_and_at_most_three_of_status(
     served: Served,
 ) -> None:
+    """The tier may be the last to come: that it is measured and that all is done come after Ready.
+
+    On a machine so slow that pods take half a minute, how far they are is told too.
+    """
     cluster = served.cluster
-    mark = cluster.mark()
+    mark, began = cluster.mark(), time.monotonic()
     cluster.create(example("all", decode__replicas=2, router__replicas=2))
     cluster.wait_ready("all")
+    slow = sum(time.monotonic() - began > told for told in PROGRESS_TOLD)
+    until_ready = status_writes(cluster, "all", mark)
     cluster.wait_condition("all", "RemoteTierReady", "True")
     cluster.wait_condition("all", "Reconciling", "False")
 
     children = cluster.children("all")
     assert set(children) == ALL_CHILDREN
     assert writes_by_child(cluster, "all", mark) == Counter(dict.fromkeys(ALL_CHILDREN, 1))
-    assert 1 <= status_writes(cluster, "all", mark) <= 3
+    assert 1 <= until_ready <= 3 + slow
+    assert status_writes(cluster, "all", mark) <= until_ready + 2
     uid = cluster.must_get(paths.KVSERVINGS, "all")["metadata"]["uid"]
     assert all(is_ours(child, uid) for child in children.values())
     assert all(

@@ -107,7 +107,7 @@ def _selectors(children: dict[str, Object]) -> Iterator[tuple[str, dict[str, str
 
 def test_an_edit_and_the_end_of_one_leave_the_other_alone(pair: Pair) -> None:
     cluster, _, _ = pair
-    before = _versions(cluster, OTHER)
+    before = _contents(cluster, OTHER)
     mark = cluster.mark()
     changes = {"decode": {"env": [{"name": "A", "value": "b"}]}, "kvCache": {"chunkTokens": 128}}
     cluster.patch(paths.KVSERVINGS, ONE, {"spec": changes})
@@ -121,15 +121,15 @@ def test_an_edit_and_the_end_of_one_leave_the_other_alone(pair: Pair) -> None:
         what="garbage collection",
     )
     cluster.settled(OTHER)
-    assert _versions(cluster, OTHER) == before
+    assert _contents(cluster, OTHER) == before
     assert {w.name for w in cluster.writes(mark)} & {c.partition("/")[2] for c in before} == set()
 
 
-def _versions(cluster: Cluster, name: str) -> dict[str, str]:
-    found = cluster.children(name) | {
-        f"pods/{pod['metadata']['name']}": pod for pod in cluster.list(paths.PODS, name)
+def _contents(cluster: Cluster, name: str) -> dict[str, Object]:
+    return cluster.contents(name) | {
+        f"pods/{pod['metadata']['name']}": {"uid": pod["metadata"]["uid"], "spec": pod["spec"]}
+        for pod in cluster.list(paths.PODS, name)
     }
-    return {key: child["metadata"]["resourceVersion"] for key, child in found.items()}
 
 
 @pytest.fixture
